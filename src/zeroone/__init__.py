@@ -1,0 +1,43 @@
+"""Neural networks with 0/1 (step) activations, trained by block coordinate descent."""
+
+from typing import TYPE_CHECKING, Any
+
+from zeroone.version import __version__
+
+__all__ = [
+    "ExactSettings",
+    "Network",
+    "TrainSettings",
+    "ZeroOneClassifier",
+    "__version__",
+    "load",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from zeroone.estimator import ZeroOneClassifier
+    from zeroone.network import Network, load
+    from zeroone.solvers.exact import ExactSettings
+    from zeroone.training import TrainSettings, train
+
+_HOME = {
+    "ExactSettings": "zeroone.solvers.exact",
+    "Network": "zeroone.network",
+    "TrainSettings": "zeroone.training",
+    "ZeroOneClassifier": "zeroone.estimator",
+    "load": "zeroone.network",
+    "train": "zeroone.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that importing zeroone stays light."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'zeroone' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,43 @@
+"""One clear sentence for a bad value: every check raises ``InputError`` or returns the value."""
+
+import math
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used; the message is one sentence that says why.
+
+    The command line turns it into exit code 2; any other exception is a fault of ours.
+    """
+
+
+def positive(name: str, value: float) -> float:
+    """Require a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be a positive number, got {value!r}.")
+    return value
+
+
+def not_negative(name: str, value: float) -> float:
+    """Require a finite number of at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{name} must be zero or a positive number, got {value!r}.")
+    return value
+
+
+def count(name: str, value: int) -> int:
+    """Require a whole number of at least 1."""
+    if isinstance(value, bool) or value != int(value) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    return int(value)
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    """Require one of the allowed words; name the nearest one otherwise."""
+    words = list(allowed)
+    if value not in words:
+        near = get_close_matches(str(value), words, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"unknown {name} {value!r}; choose from {', '.join(words)}.{hint}")
+    return value

@@ -1,0 +1,100 @@
+"""``ZeroOneClassifier``: a 0/1 network with scikit-learn's ``fit`` and ``predict``."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from zeroone.training import TrainSettings, train
+
+
+class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A 0/1 network as a classifier.
+
+    hidden: widths of the hidden layers
+    solver: 'exact', Algorithm 3 of the paper
+    head: 'hardmax' (the paper's) or 'softmax'
+    lam: the price of a unit; 0 prunes nothing
+    max_iter: sweeps over all blocks; None takes the solver's own default
+    preset: 'paper' for the printed settings (``hidden`` and the other arguments still count)
+    options: further settings of ``zeroone.training.TrainSettings`` or of the solver, by name
+    random_state: the seed of the start
+
+    After ``fit``: ``network_``, ``classes_``, ``n_iter_``, ``status_``, ``record_``,
+    ``loss_curve_`` (F after each sweep), ``n_active_`` (active units per hidden layer).
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (256, 256),
+        *,
+        solver: str = "exact",
+        head: str = "hardmax",
+        lam: float = 0.0,
+        max_iter: int | None = None,
+        preset: str | None = None,
+        options: dict[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.solver = solver
+        self.head = head
+        self.lam = lam
+        self.max_iter = max_iter
+        self.preset = preset
+        self.options = options
+        self.random_state = random_state
+
+    def _settings(self) -> TrainSettings:
+        options = dict(self.options or {})
+        if self.max_iter is not None:
+            options["max_iter"] = self.max_iter
+        return TrainSettings.from_options(
+            self.preset,
+            **{
+                "hidden": tuple(self.hidden),
+                "solver": self.solver,
+                "head": self.head,
+                "seed": self.random_state,
+                **({} if self.preset and self.lam == 0 else {"lam": self.lam}),
+                **options,
+            },
+        )
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "ZeroOneClassifier":
+        """Train on the samples X (rows) with the class labels y."""
+        settings = self._settings()
+        X, y = validate_data(self, X, y)
+        check_classification_targets(y)
+        run = train(X, y, settings)
+        self.network_ = run.network
+        self.classes_ = np.unique(y)
+        self.n_iter_ = run.n_iter
+        self.status_ = str(run.status)
+        self.record_ = run.record
+        self.loss_curve_ = [entry["F"] for entry in run.record["history"]]
+        self.n_active_ = run.record["result"]["active_units"]
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class label of each sample."""
+        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """The class probabilities of each sample."""
+        check_is_fitted(self)
+        return self.network_.predict_proba(validate_data(self, X, reset=False))
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """The scores of each sample, one column a class; with two classes their difference."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def _scores(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        scores: NDArray[Any] = self.network_.scores(validate_data(self, X, reset=False)).numpy()
+        return scores

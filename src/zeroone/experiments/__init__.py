@@ -1,0 +1,1 @@
+"""Experiments: runs put together for people, as tables, figures and pages."""

@@ -1,0 +1,68 @@
+"""What a person sees on the terminal: progress while training, tables afterwards."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Report | None]:
+    """A bar on a terminal, about ten plain lines elsewhere, nothing if quiet."""
+    console = Console(stderr=True)
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+        )
+        with Progress(*columns, console=console) as bars:
+            task = bars.add_task(label, total=total, state="")
+            yield lambda entry: bars.update(task, advance=1, state=_state(entry))
+    else:
+        every = max(1, total // 10)
+
+        def line(entry: dict[str, Any]) -> None:
+            if entry["iteration"] % every == 0 or entry["iteration"] == total:
+                text = f"{label}: sweep {entry['iteration']}/{total}, {_state(entry)}"
+                console.print(text, highlight=False, soft_wrap=True)
+
+        yield line
+
+
+def _state(entry: dict[str, Any]) -> str:
+    parts = [f"F {entry['F']:.4g}", f"train error {100 * entry['train_error']:.2f}%"]
+    if "test_error" in entry:
+        parts.append(f"test error {100 * entry['test_error']:.2f}%")
+    return ", ".join(parts)
+
+
+def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
+    """A table of finished training runs, one a row."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("run", "train error", "test error", "active units", "parameters", "seconds"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for name, record in records.items():
+        result = record["result"]
+        table.add_row(
+            name,
+            _percent(result["train_error"]),
+            _percent(result.get("test_error")),
+            "-".join(map(str, result["active_units"])) or "none",
+            f"{result['parameters']:,}",
+            f"{result['seconds']:.1f}",
+        )
+    Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f}%"

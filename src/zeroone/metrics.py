@@ -1,0 +1,47 @@
+"""Measures of a trained network: errors, active units, parameters."""
+
+import torch
+from torch import Tensor
+
+from zeroone.network import BATCH_ROWS, Network
+from zeroone.ops import classify
+from zeroone.penalty import active_columns
+
+
+def error_rate(network: Network, V0: Tensor, y: Tensor) -> float:
+    """The share of samples that the consistent forward pass gets wrong; V0 is scaled input."""
+    wrong = 0
+    for rows, labels in zip(torch.split(V0, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True):
+        wrong += int((classify(network.forward(rows)) != labels).sum())
+    return wrong / len(y)
+
+
+def _alive(network: Network) -> list[Tensor]:
+    """Masks of the units that can reach the head, from the inputs up to the classes.
+
+    A unit that feeds only dead units is dead as well, so the masks are made from the head down.
+    """
+    alive = [torch.ones(network.n_classes, dtype=torch.bool)]
+    for op in reversed(network.operators):
+        reaching = active_columns(op.weight[alive[0]], op.group, op.n_free)
+        alive.insert(0, reaching)
+    return alive
+
+
+def active_units(network: Network) -> list[int]:
+    """How many units of each hidden layer still reach the head."""
+    return [int(mask.sum()) for mask in _alive(network)[1:-1]]
+
+
+def active_inputs(network: Network) -> int:
+    """How many input features still reach the head."""
+    return int(_alive(network)[0].sum())
+
+
+def parameters(network: Network) -> int:
+    """How many weights and biases are left once every unit that reaches nothing is removed."""
+    alive = [int(mask.sum()) for mask in _alive(network)]
+    return sum(
+        above * (below * op.group + op.n_free)
+        for op, below, above in zip(network.operators, alive[:-1], alive[1:], strict=True)
+    )

@@ -1,0 +1,180 @@
+"""A 0/1 network: scaling, then linear operators with a step between them, then a head.
+
+A network is judged by its consistent forward pass, V_i = step(W_i V_{i-1}), never by the values
+that a solver holds in its U and V blocks (erratum E5).
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from zeroone.checks import InputError, count
+from zeroone.heads import Head, make_head
+from zeroone.operators import Dense, Operator
+from zeroone.ops import classify, step
+from zeroone.scaling import Scaling
+from zeroone.storage import read_model, write_model
+from zeroone.version import __version__
+
+FORMAT_VERSION = 1
+BATCH_ROWS = 4096
+
+ClassLabel = int | float | str | bool
+
+
+class Network:
+    """A 0/1 network, ready to predict from raw inputs."""
+
+    def __init__(
+        self,
+        operators: list[Operator],
+        head: Head,
+        scaling: Scaling | None = None,
+        classes: list[ClassLabel] | None = None,
+    ) -> None:
+        if not operators:
+            raise InputError("a network needs at least one operator.")
+        for i, (below, above) in enumerate(pairwise(operators)):
+            if below.n_out != above.n_in:
+                raise InputError(
+                    f"operator {i} gives {below.n_out} units but operator {i + 1} "
+                    f"takes {above.n_in}."
+                )
+        self.operators = operators
+        self.head = head
+        self.scaling = scaling or Scaling.identity(operators[0].n_in, self.dtype)
+        if len(self.scaling.centre) != operators[0].n_in:
+            raise InputError(
+                f"the scaling is for {len(self.scaling.centre)} features but the first operator "
+                f"takes {operators[0].n_in}."
+            )
+        self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
+        if len(self.classes) != self.n_classes:
+            raise InputError(
+                f"{len(self.classes)} class labels for a network with {self.n_classes} outputs."
+            )
+
+    @classmethod
+    def dense(
+        cls,
+        widths: list[int],
+        head: Head,
+        *,
+        std: float = 0.01,
+        bias: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        scaling: Scaling | None = None,
+        classes: list[ClassLabel] | None = None,
+    ) -> "Network":
+        """A fully connected network of the given widths (inputs first, classes last)."""
+        for width in widths:
+            count("every layer's width", width)
+        generator = torch.Generator().manual_seed(seed)
+        operators: list[Operator] = [
+            Dense.gaussian(n_in, n_out, std=std, bias=bias, generator=generator, dtype=dtype)
+            for n_in, n_out in pairwise(widths)
+        ]
+        return cls(operators, head, scaling, classes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self.operators[0].weight.dtype
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs a sample has."""
+        return self.operators[0].n_in
+
+    @property
+    def n_classes(self) -> int:
+        """How many outputs there are."""
+        return self.operators[-1].n_out
+
+    def forward(self, V: Tensor) -> Tensor:
+        """The scores U_h of already scaled inputs."""
+        for op in self.operators[:-1]:
+            V = step(op.apply(V))
+        return self.operators[-1].apply(V)
+
+    def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
+        """The 0/1 activations of every hidden layer for raw inputs."""
+        V, activations = self.scaling.apply(self._inputs(X)), []
+        for op in self.operators[:-1]:
+            V = step(op.apply(V))
+            activations.append(V)
+        return activations
+
+    def scores(self, X: ArrayLike | Tensor) -> Tensor:
+        """The scores U_h of raw inputs, batch by batch."""
+        inputs = self._inputs(X)
+        parts = [self.forward(self.scaling.apply(rows)) for rows in torch.split(inputs, BATCH_ROWS)]
+        return torch.cat(parts)
+
+    def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """The class label of each sample; the first one where several lead."""
+        labels: NDArray[Any] = np.asarray(self.classes)[classify(self.scores(X)).numpy()]
+        return labels
+
+    def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """The class probabilities of each sample."""
+        probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
+        return probabilities
+
+    def _inputs(self, X: ArrayLike | Tensor) -> Tensor:
+        inputs = torch.as_tensor(np.asarray(X) if not isinstance(X, Tensor) else X)
+        inputs = inputs.to(self.dtype)
+        if inputs.ndim != 2 or inputs.shape[1] != self.n_features:
+            raise InputError(
+                f"the network takes rows of {self.n_features} features, got an array of shape "
+                f"{tuple(inputs.shape)}."
+            )
+        if len(inputs) == 0:
+            raise InputError("there are no samples (0 rows).")
+        if not bool(torch.isfinite(inputs).all()):
+            raise InputError("the inputs contain NaN or infinity.")
+        return inputs
+
+    def save(self, path: str | Path) -> Path:
+        """Write the network to a safetensors file, all or nothing."""
+        header = {
+            "version": FORMAT_VERSION,
+            "package": __version__,
+            "layers": [op.describe() for op in self.operators],
+            "head": self.head.describe(),
+            "classes": self.classes,
+        }
+        tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
+        tensors["scaling.centre"] = self.scaling.centre
+        tensors["scaling.scale"] = self.scaling.scale
+        return write_model(Path(path), header, tensors)
+
+
+def load(path: str | Path) -> Network:
+    """Read a network that ``Network.save`` wrote; anything else is refused in one sentence."""
+    header, tensors = read_model(Path(path), FORMAT_VERSION)
+    try:
+        layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
+        head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
+        scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
+        return Network(layers, head, scaling, header["classes"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
+
+
+def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Operator:
+    weight = tensors[f"layers.{i}.weight"]
+    if layer["kind"] != Dense.kind:
+        raise InputError(f"layer {i} is of the unknown kind {layer['kind']!r}.")
+    shape = (layer["out"], layer["in"] + bool(layer["bias"]))
+    if tuple(weight.shape) != shape:
+        raise InputError(
+            f"layer {i} should have weights of shape {shape}, got {tuple(weight.shape)}."
+        )
+    return Dense(weight, layer["in"], bool(layer["bias"]))

@@ -1,0 +1,72 @@
+"""F term by term (label penalf1), for any values of the blocks W, U and V."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from zeroone.network import Network
+from zeroone.ops import step, sum_of_squares
+from zeroone.penalty import l20, ridge
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The four weights of F, and the two numbers that the sub-problems make of them."""
+
+    lam: float
+    gamma: float
+    tau: float
+    pi: float
+
+    @property
+    def rho(self) -> float:
+        """tau/pi, of the U_i block (erratum E1)."""
+        return self.tau / self.pi
+
+    @property
+    def damping(self) -> float:
+        """pi/tau, of the V_i block."""
+        return self.pi / self.tau
+
+    def mu(self, n_samples: int) -> float:
+        """Tau N, of the U_h block."""
+        return self.tau * n_samples
+
+
+@dataclass
+class Terms:
+    """What F is the sum of, before weighting; one entry a layer, the first layer first."""
+
+    loss: float  # mean loss of the head
+    columns: list[int]  # ||W_i||_{2,0}
+    ridge: list[float]  # ||W_i||^2 / 2
+    coupling: list[float]  # ||U_i - W_i V_{i-1}||^2 / 2
+    activation: list[float]  # ||V_i - step(U_i)||^2 / 2, hidden layers only
+
+    def weighted(self, weights: Weights) -> dict[str, float]:
+        """The five terms of F; they add up to ``total``."""
+        return {
+            "loss": self.loss,
+            "sparsity": weights.lam * sum(self.columns),
+            "ridge": weights.gamma * sum(self.ridge),
+            "coupling": weights.tau * sum(self.coupling),
+            "activation": weights.pi * sum(self.activation),
+        }
+
+    def total(self, weights: Weights) -> float:
+        """F."""
+        return sum(self.weighted(weights).values())
+
+
+def evaluate(network: Network, U: list[Tensor], V: list[Tensor], y: Tensor) -> Terms:
+    """All terms from their definition. V[0] is the scaled input; operator i maps V[i] to U[i]."""
+    operators = network.operators
+    return Terms(
+        loss=float(network.head.losses(U[-1], y).mean()),
+        columns=[l20(op) for op in operators],
+        ridge=[ridge(op.weight) for op in operators],
+        coupling=[
+            sum_of_squares(u - op.apply(v)) / 2 for op, u, v in zip(operators, U, V, strict=True)
+        ],
+        activation=[sum_of_squares(v - step(u)) / 2 for u, v in zip(U[:-1], V[1:], strict=True)],
+    )

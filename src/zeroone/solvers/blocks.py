@@ -1,0 +1,92 @@
+"""The U_i and V_i blocks of the exact solver, in closed form.
+
+The U_h block belongs to the head (``heads.py``), the W_i block to ``pgm.py``.
+Samples are rows throughout, so B = V W^T where the paper writes W V.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.heads import PRINTED_EPSILON
+from zeroone.operators import Operator
+from zeroone.ops import step
+from zeroone.solvers.linalg import conjugate_gradients
+
+ROWS = 2048  # samples handled at a time: what is made on the way stays in the cache
+
+
+def row_blocks(n: int) -> Iterator[slice]:
+    """Slices that cover n samples."""
+    return (slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS))
+
+
+def u_step(A: Tensor, B: Tensor, rho: float, *, printed_epsilon: bool = False) -> Tensor:
+    """Solve min_u (a - step(u))^2 + rho (u - b)^2 for each entry  (u-inproblem, Lemma 2).
+
+    A holds V_i, B holds W_i V_{i-1}, and rho = tau/pi: the text after Lemma 2 prints pi/tau, its
+    derivation and Algorithm 3 need tau/pi (erratum E1). With t = 2a - 1:
+
+        b > 0:   u = b, unless t < -rho b^2: then u = 0;
+        b <= 0:  u = b, unless t > rho b^2: then u just above 0.
+
+    Tie rule: b stays. 'Just above 0' is the smallest normal number of the dtype (a subnormal one
+    could be flushed to zero); ``printed_epsilon`` takes the paper's min(sqrt(t/rho) + b, 1e-10).
+    """
+    T = 2 * A - 1
+    on = B > 0
+    above: Tensor | float = torch.finfo(B.dtype).tiny
+    if printed_epsilon:
+        above = ((T / rho).clamp_min(0).sqrt() + B).clamp(0, PRINTED_EPSILON)
+    flips = torch.where(on, -T, T) > rho * B.square()
+    target = torch.where(on, torch.zeros_like(B), above)
+    return torch.where(flips, target, B)
+
+
+def u_gap(U: Tensor, A: Tensor, B: Tensor, rho: float) -> Tensor:
+    """By how much each u exceeds the infimum of (a - step(u))^2 + rho (u - b)^2.
+
+    The infimum is the lower of two values: stay at b, or go to the other side of the threshold.
+    """
+    on = step(B)
+    stay = (A - on).square()
+    cross = (A - (1 - on)).square() + rho * B.square()
+    value = (A - step(U)).square() + rho * (U - B).square()
+    return (value - torch.minimum(stay, cross)).clamp_min(0)
+
+
+def v_step(U_above: Tensor, S: Tensor, op: Operator, gain: Tensor) -> Tensor:
+    """Solve min_V tau/2 ||U_{i+1} - W_{i+1} V||^2 + pi/2 ||V - S||^2, S = step(U_i).
+
+    (labels V-sub-problem, V-sub-problem-sol.) Written as a correction of S: V = S + R K^T with
+    R = U_{i+1} - W_{i+1} S and K = ``damped_gain(W_{i+1}, pi/tau)``, so that what depends on the
+    samples is two matrix products.
+    """
+    return torch.addmm(S, U_above - op.apply(S), gain.T)
+
+
+def v_step_cg(
+    U_above: Tensor, S: Tensor, op: Operator, damping: float, *, tol: float, max_iter: int = 1000
+) -> Tensor:
+    """The same block by conjugate gradients, the paper's choice; damping = pi/tau.
+
+    Needs only ``apply`` and ``adjoint`` of the operator. Refuses to return a solution whose
+    residual is above ``tol``.
+    """
+    offset = op.apply(torch.zeros_like(S[:1]))
+
+    def normal(D: Tensor) -> Tensor:
+        return op.adjoint(op.apply(D) - offset) + damping * D
+
+    result = conjugate_gradients(
+        normal, op.adjoint(U_above - op.apply(S)), tol=tol, max_iter=max_iter
+    )
+    if not result.converged:
+        raise InputError(
+            f"conjugate gradients stopped at a relative residual of {result.residual:.1e} after "
+            f"{result.n_iter} iterations, above cg_tol={tol:g}: raise cg_tol, use float64 or "
+            f"v_solver='factor'."
+        )
+    return S + result.solution

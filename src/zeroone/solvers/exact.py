@@ -1,0 +1,288 @@
+"""Algorithm 3 of the paper (label BCD): full batch, outer to inner, every block in closed form.
+
+One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. In code layers count
+from 0: operator i maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i].
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeroone.checks import InputError, count, not_negative, one_of, positive
+from zeroone.network import Network
+from zeroone.objective import Terms, Weights, evaluate
+from zeroone.ops import step, sum_of_squares
+from zeroone.penalty import l20, ridge, stationarity
+from zeroone.solvers.blocks import row_blocks, u_gap, u_step, v_step, v_step_cg
+from zeroone.solvers.linalg import damped_gain
+from zeroone.solvers.pgm import Phi, lipschitz, pgm
+
+V_SOLVERS = ("factor", "cg")
+
+
+@dataclass(frozen=True)
+class ExactSettings:
+    """Everything Algorithm 3 can be told. The defaults train the last layer; ``PAPER`` is printed.
+
+    lam, gamma, tau, pi: the weights of F (``lam=0`` switches pruning off)
+    beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, which
+        guarantees that F never rises
+    pgm_steps, max_iter: the paper's L and K
+    tol: stop when all four stationarity residuals are at most this (looked at every
+        ``check_every`` sweeps; 0 never stops early)
+    v_solver: 'factor' (Cholesky or Woodbury) or 'cg' (the paper's), the latter to ``cg_tol``
+    printed: Lemma 1 and the epsilons of 1e-10 as printed, in place of the exact U blocks
+    """
+
+    lam: float = 0.0
+    gamma: float = 1e-5
+    tau: float = 1e-3
+    pi: float = 1e-5
+    beta: float | None = None
+    step_fraction: float = 0.99
+    pgm_steps: int = 50
+    max_iter: int = 50
+    tol: float = 1e-6
+    check_every: int = 10
+    v_solver: str = "factor"
+    cg_tol: float = 1e-6
+    printed: bool = False
+
+    def __post_init__(self) -> None:
+        not_negative("lam", self.lam)
+        for name in ("gamma", "tau", "pi", "cg_tol"):
+            positive(name, getattr(self, name))
+        for name in ("pgm_steps", "max_iter", "check_every"):
+            count(name, getattr(self, name))
+        if self.beta is not None:
+            positive("beta", self.beta)
+        if not 0 < self.step_fraction < 1:
+            raise InputError(
+                f"step_fraction must lie strictly between 0 and 1, got {self.step_fraction!r}."
+            )
+        not_negative("tol", self.tol)
+        one_of("v_solver", self.v_solver, V_SOLVERS)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of F."""
+        return Weights(self.lam, self.gamma, self.tau, self.pi)
+
+
+# The printed settings (section 'Datasets and implementations').
+PAPER = ExactSettings(
+    lam=0.052,
+    gamma=1e-8,
+    tau=1e-6,
+    pi=1e-7,
+    beta=0.00072,
+    pgm_steps=1,
+    max_iter=35,
+    tol=0.0,
+    v_solver="cg",
+    printed=True,
+)
+
+
+@dataclass
+class Sweep:
+    """What one sweep did: F by term after every block, and how much it moved in each layer."""
+
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    flipped: list[float] = field(default_factory=list)  # share of hidden bits that changed
+    moved: list[float] = field(default_factory=list)  # ||W_new - W_old|| / ||W_old||
+    seconds: float = 0.0
+
+    @property
+    def F(self) -> float:
+        """F after the last block."""
+        return float(self.blocks[-1]["F"])
+
+    @property
+    def finite(self) -> bool:
+        """Whether F is still a number."""
+        return math.isfinite(self.F)
+
+
+class ExactBCD:
+    """The blocks of one training problem and the sweep over them. Changes the network in place."""
+
+    def __init__(self, network: Network, V0: Tensor, y: Tensor, settings: ExactSettings) -> None:
+        """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i); V0 is scaled input."""
+        self.network, self.y, self.settings = network, y, settings
+        self.weights = settings.weights
+        self.U: list[Tensor] = []
+        self.V = [V0]
+        for op in network.operators:
+            self.U.append(op.apply(self.V[-1]))
+            self.V.append(step(self.U[-1]))
+        self.V.pop()  # the head has no step
+        self.terms: Terms = evaluate(network, self.U, self.V, y)
+        self._input_gram = self._gram(0)
+
+    def sweep(self) -> Sweep:
+        """Update every block once, outer to inner (label Int2); stop where F is not finite."""
+        started, before = time.perf_counter(), [op.weight for op in self.network.operators]
+        done = Sweep()
+        for name in self._update_blocks(done):
+            terms = self.terms.weighted(self.weights)
+            done.blocks.append({"block": name, "F": sum(terms.values()), **terms})
+            if not done.finite:
+                break
+        done.moved = [
+            _relative_change(new.weight, old)
+            for new, old in zip(self.network.operators, before, strict=True)
+        ]
+        done.seconds = time.perf_counter() - started
+        return done
+
+    def _update_blocks(self, done: Sweep) -> Iterator[str]:
+        """Update one block after the other and give its name, numbered as in the paper."""
+        last = len(self.U) - 1
+        for i in reversed(range(last + 1)):
+            if i < last:
+                self._update_V(i + 1)
+                yield f"V{i + 1}"
+            phi, flipped = self._update_U(i)
+            if i < last:
+                done.flipped.insert(0, flipped)
+            yield f"U{i + 1}"
+            self._update_W(i, phi)
+            yield f"W{i + 1}"
+
+    def _rows(self) -> list[slice]:
+        return list(row_blocks(len(self.y)))
+
+    def _v_solver(self, i: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """The V block below operator i, as a function of (U_i, step(U_{i-1}))."""
+        op, damping, settings = self.network.operators[i], self.weights.damping, self.settings
+        if settings.v_solver == "cg":
+            return lambda U, S: v_step_cg(U, S, op, damping, tol=settings.cg_tol)
+        gain = damped_gain(op.linear, damping)
+        return lambda U, S: v_step(U, S, op, gain)
+
+    def _update_V(self, i: int) -> None:
+        """V[i]: the activations that operator i takes and U[i - 1] should produce."""
+        op, solve = self.network.operators[i], self._v_solver(i)
+        coupling = activation = 0.0
+        for rows in self._rows():
+            U, S = self.U[i][rows], step(self.U[i - 1][rows])
+            V = solve(U, S)
+            coupling += sum_of_squares(U - op.apply(V)) / 2
+            activation += sum_of_squares(V - S) / 2
+            self.V[i][rows] = V
+        self.terms.coupling[i], self.terms.activation[i - 1] = coupling, activation
+
+    def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
+        printed = self.settings.printed
+        if i == len(self.U) - 1:
+            mu = self.weights.mu(len(self.y))
+            return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
+        return u_step(self.V[i + 1][rows], B, self.weights.rho, printed_epsilon=printed)
+
+    def _update_U(self, i: int) -> tuple[Phi, float]:
+        """U[i], and on the way the sums that its W block needs; also the share of bits flipped."""
+        op, weights = self.network.operators[i], self.weights
+        cross = torch.zeros_like(op.weight)
+        rss = value = 0.0
+        flips = 0
+        for rows in self._rows():
+            V, old = self.V[i][rows], self.U[i][rows]
+            B = op.apply(V)
+            new = self._solve_U(i, rows, B)
+            flips += int(((new > 0) != (old > 0)).sum())
+            self.U[i][rows] = new
+            value += self._term_of_U(i, rows)
+            R = new.sub_(B)
+            cross += op.cross(R, V)
+            rss += sum_of_squares(R)
+        self.terms.coupling[i] = rss / 2
+        if i == len(self.U) - 1:
+            self.terms.loss = value / len(self.y)
+        else:
+            self.terms.activation[i] = value
+        gram = self._input_gram if i == 0 else self._gram(i)
+        phi = Phi(op.weight, gram, cross, rss, weights.tau, weights.gamma)
+        return phi, flips / self.U[i].numel()
+
+    def _term_of_U(self, i: int, rows: slice) -> float:
+        """What U[i] contributes besides its coupling: the loss, or 1/2 ||V - step(U)||^2."""
+        U = self.U[i][rows]
+        if i == len(self.U) - 1:
+            return float(self.network.head.losses(U, self.y[rows]).sum())
+        return sum_of_squares(self.V[i + 1][rows] - step(U)) / 2
+
+    def _gram(self, i: int) -> Tensor:
+        op = self.network.operators[i]
+        total = torch.zeros_like(op.gram(self.V[i][:0]))
+        for rows in self._rows():
+            total += op.gram(self.V[i][rows])
+        return total
+
+    def _beta(self, gram: Tensor) -> float:
+        s = self.settings
+        return s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
+
+    def _update_W(self, i: int, phi: Phi) -> None:
+        op, s = self.network.operators[i], self.settings
+        beta = self._beta(phi.gram)
+        op.weight = pgm(
+            phi, lam=s.lam, beta=beta, steps=s.pgm_steps, group=op.group, n_free=op.n_free
+        )
+        self.terms.coupling[i] = phi.misfit(op.weight) / 2
+        self.terms.columns[i], self.terms.ridge[i] = l20(op), ridge(op.weight)
+
+    def residuals(self) -> dict[str, float]:
+        """How far each block is from its stationarity condition (label G-In3), the worst case.
+
+        U_h, U: by how much an entry or sample misses the minimum of its sub-problem, on the scale
+        where one wrong bit or class costs about 1. V: the largest distance of an entry to the
+        minimiser. W: the distance from P-stationarity in the units of W, zero columns included.
+        """
+        return {
+            "U_h": self._worst_gap(len(self.U) - 1),
+            "W": max(self._w_residual(i) for i in range(len(self.U))),
+            "V": max((self._v_residual(i) for i in range(1, len(self.U))), default=0.0),
+            "U": max((self._worst_gap(i) for i in range(len(self.U) - 1)), default=0.0),
+        }
+
+    def _worst_gap(self, i: int) -> float:
+        worst = 0.0
+        for rows in self._rows():
+            U, B = self.U[i][rows], self.network.operators[i].apply(self.V[i][rows])
+            if i == len(self.U) - 1:
+                mu = self.weights.mu(len(self.y))
+                gap = self.network.head.gap(U, B, self.y[rows], mu)
+            else:
+                gap = u_gap(U, self.V[i + 1][rows], B, self.weights.rho)
+            worst = max(worst, float(gap.max()))
+        return worst
+
+    def _v_residual(self, i: int) -> float:
+        op = self.network.operators[i]
+        gain = damped_gain(op.linear, self.weights.damping)
+        worst = 0.0
+        for rows in self._rows():
+            best = v_step(self.U[i][rows], step(self.U[i - 1][rows]), op, gain)
+            worst = max(worst, float((self.V[i][rows] - best).abs().max()))
+        return worst
+
+    def _w_residual(self, i: int) -> float:
+        op, s = self.network.operators[i], self.settings
+        cross = torch.zeros_like(op.weight)
+        for rows in self._rows():
+            V = self.V[i][rows]
+            cross += op.cross(self.U[i][rows] - op.apply(V), V)
+        gradient = s.gamma * op.weight - s.tau * cross
+        beta = self._beta(self._input_gram if i == 0 else self._gram(i))
+        return stationarity(op.weight, gradient, beta, s.lam, op.group, op.n_free)
+
+
+def _relative_change(new: Tensor, old: Tensor) -> float:
+    size = math.sqrt(sum_of_squares(old))
+    return math.sqrt(sum_of_squares(new - old)) / size if size else 0.0

@@ -1,0 +1,113 @@
+"""Brute-force answers in float64. Imports nothing from zeroone: only definitions live here."""
+
+from itertools import chain, combinations
+
+import numpy as np
+
+
+def subsets(items):
+    items = list(items)
+    return chain.from_iterable(combinations(items, k) for k in range(len(items) + 1))
+
+
+def hardmax(u):
+    return (u == u.max()).astype(float)
+
+
+def hardmax_loss(u, y, margin=0.0):
+    """1/2 ||e_y - hardmax(u)||^2 after the competitors were raised by the margin."""
+    e = np.eye(len(u))[y]
+    return 0.5 * np.sum((e - hardmax(u + margin * (1 - e))) ** 2)
+
+
+def u_out_value(u, b, y, mu, margin=0.0):
+    return hardmax_loss(u, y, margin) + mu / 2 * np.sum((u - b) ** 2)
+
+
+def u_out_infimum(b, y, mu, margin=0.0):
+    """The infimum over u, by visiting every set of leaders.
+
+    For a set T of leaders the loss is fixed; the closest point whose leaders include T has
+    u_T = t and the others clipped at t, and its best t is the mean of b over T and the clipped.
+    """
+    raised = b + margin * (1 - np.eye(len(b))[y])
+    best = np.inf
+    for leaders in subsets(range(len(b))):
+        if not leaders:
+            continue
+        others = [j for j in range(len(b)) if j not in leaders]
+        u = np.zeros(len(b))
+        u[list(leaders)] = 1.0
+        loss = 0.5 * np.sum((np.eye(len(b))[y] - u) ** 2)
+        for clipped in subsets(others):
+            t = np.mean(raised[list(leaders) + list(clipped)])
+            distance = np.sum((raised[list(leaders)] - t) ** 2)
+            distance += np.sum(np.maximum(raised[others] - t, 0) ** 2)
+            best = min(best, loss + mu / 2 * distance)
+    return best
+
+
+def u_in_value(u, a, b, rho):
+    return (a - (u > 0)) ** 2 + rho * (u - b) ** 2
+
+
+def u_in_infimum(a, b, rho):
+    """The lower of the two half-lines: u <= 0 (where step is 0) and u > 0 (where it is 1)."""
+    off = a**2 + rho * max(b, 0.0) ** 2
+    on = (a - 1) ** 2 + rho * min(b, 0.0) ** 2
+    return min(off, on)
+
+
+def v_minimiser(U, S, W, offset, tau, pi):
+    """min_V tau/2 ||U - V W^T - offset||^2 + pi/2 ||V - S||^2, as stacked least squares."""
+    stacked = np.vstack([np.sqrt(tau) * W, np.sqrt(pi) * np.eye(W.shape[1])])
+    targets = np.hstack([np.sqrt(tau) * (U - offset), np.sqrt(pi) * S])
+    return np.linalg.lstsq(stacked, targets.T, rcond=None)[0].T
+
+
+def w_value(W, U, V, tau, gamma, lam):
+    columns = np.count_nonzero(np.any(W != 0, axis=0))
+    misfit = np.sum((U - V @ W.T) ** 2)
+    return tau / 2 * misfit + gamma / 2 * np.sum(W**2) + lam * columns
+
+
+def w_gradient(W, U, V, tau, gamma):
+    return tau * (W @ V.T - U.T) @ V + gamma * W
+
+
+def w_on_support(support, U, V, tau, gamma):
+    """The best W whose non-zero columns lie in the support: a ridge regression."""
+    W = np.zeros((U.shape[1], V.shape[1]))
+    if support:
+        columns = list(support)
+        A = tau * V[:, columns].T @ V[:, columns] + gamma * np.eye(len(columns))
+        W[:, columns] = np.linalg.solve(A, tau * V[:, columns].T @ U).T
+    return W
+
+
+def w_all_supports(U, V, tau, gamma):
+    return [w_on_support(s, U, V, tau, gamma) for s in subsets(range(V.shape[1]))]
+
+
+def is_p_stationary(W, gradient, beta, lam, tol=1e-8):
+    """Label P-equivalent, column by column."""
+    for w, g in zip(W.T, gradient.T, strict=True):
+        if np.any(w != 0):
+            if np.linalg.norm(g) > tol or np.linalg.norm(w) < np.sqrt(2 * beta * lam) - tol:
+                return False
+        elif np.linalg.norm(g) > np.sqrt(2 * lam / beta) + tol:
+            return False
+    return True
+
+
+def objective(Ws, offsets, U, V, y, weights, margin):
+    """F from its definition (label penalf1); weights = (lam, gamma, tau, pi)."""
+    lam, gamma, tau, pi = weights
+    total = np.mean([hardmax_loss(u, k, margin) for u, k in zip(U[-1], y, strict=True)])
+    for W, b, u, v in zip(Ws, offsets, U, V, strict=True):
+        total += lam * np.count_nonzero(np.any(W != 0, axis=0))
+        total += gamma / 2 * (np.sum(W**2) + np.sum(b**2))
+        total += tau / 2 * np.sum((u - v @ W.T - b) ** 2)
+    for u, v in zip(U[:-1], V[1:], strict=True):
+        total += pi / 2 * np.sum((v - (u > 0)) ** 2)
+    return total

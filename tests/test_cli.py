@@ -1,0 +1,131 @@
+"""The command line: what a user types, sees and gets wrong."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from zeroone import load
+from zeroone.cli import main
+
+TINY = ["--hidden", "20", "--max-iter", "2", "--quiet"]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run zeroone in an empty folder; give (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["zeroone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run
+
+
+def test_train_evaluate_predict(command, tmp_path):
+    code, out, _ = command("train", "--data", "digits", *TINY, "--out", "run")
+    assert code == 0
+    assert "test error" in out
+    error = json.loads((tmp_path / "run/record.json").read_text())["result"]["test_error"]
+    code, out, _ = command("evaluate", "run", "--data", "digits")
+    assert out == f"test error {100 * error:.2f}% of 360 samples\n"
+    np.savez(tmp_path / "new.npz", X=np.zeros((3, 64)))
+    code, out, _ = command("predict", "run/model.safetensors", "--data", "new.npz")
+    assert code == 0
+    assert len(out.split()) == 3
+
+
+def test_own_data_and_progress_lines(command, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), np.array(["yes", "no"] * 20)
+    np.savez(tmp_path / "own.npz", X=X, y=y)
+    words = ["--hidden", "5", "--max-iter", "3", "--seed", "4", "--out", "run"]
+    code, _, err = command("train", "--data", "own.npz", *words)
+    assert code == 0
+    assert "training: sweep 3/3, F " in err
+    network = load(tmp_path / "run/model.safetensors")
+    assert set(network.predict(X)) <= {"yes", "no"}
+
+
+def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch):
+    runs = {"one": {"max_iter": 2}, "two": {"max_iter": 2, "lam": 0.1}}
+    monkeypatch.setattr("zeroone.experiments.demo.RUNS", runs)
+    code, out, _ = command("demo", "--out", "here", "--quiet")
+    assert code == 0
+    assert "active units" in out
+    assert (tmp_path / "here/training.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for name in runs:
+        assert load(tmp_path / "here" / name / "model.safetensors").n_features == 64
+        assert json.loads((tmp_path / "here" / name / "record.json").read_text())["history"]
+
+
+def test_help_and_version(command):
+    for words in (["--help"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"]):
+        code, out, _ = command(*words)
+        assert code == 0
+        assert "Usage" in out
+    assert "Example: zeroone train" in command("train", "--help")[1]
+    assert command("--version")[1].strip()
+
+
+BAD = {
+    "nan": (("train", "--data", "nan.npz", *TINY, "--out", "run"), "NaN or infinity"),
+    "inf": (("train", "--data", "inf.npz", *TINY, "--out", "run"), "NaN or infinity"),
+    "no samples": (("train", "--data", "none.npz", *TINY, "--out", "run"), "no samples"),
+    "one class": (("train", "--data", "one.npz", *TINY, "--out", "run"), "one class only"),
+    "lengths": (("train", "--data", "lengths.npz", *TINY, "--out", "run"), "5 rows but y has 4"),
+    "pickle": (("train", "--data", "pickle.npz", *TINY, "--out", "run"), "holds Python objects"),
+    "no X": (("train", "--data", "nox.npz", *TINY, "--out", "run"), "has no array 'X'"),
+    "not npz": (("train", "--data", "text.npz", *TINY, "--out", "run"), "cannot be read as .npz"),
+    "missing": (("train", "--data", "away.npz", *TINY, "--out", "run"), "there is no data file"),
+    "name": (("train", "--data", "digit", *TINY, "--out", "run"), "unknown data 'digit'"),
+    "width": (("train", "--data", "digits", "--hidden", "0", "--out", "run"), "hidden width"),
+    "widths": (("train", "--data", "digits", "--hidden", "a,b", "--out", "run"), "--hidden takes"),
+    "solver": (("train", "--data", "digits", "--solver", "x", "--out", "run"), "unknown solver"),
+    "tau": (("train", "--data", "digits", "--tau", "0", "--out", "run"), "tau must be a positive"),
+    "pi": (("train", "--data", "digits", "--pi", "-1", "--out", "run"), "pi must be a positive"),
+    "gamma": (("train", "--data", "digits", "--gamma", "0", "--out", "run"), "gamma must be"),
+    "lam": (("train", "--data", "digits", "--lam", "-1", "--out", "run"), "lam must be zero or"),
+    "folder": (("train", "--data", "digits", *TINY, "--out", "text.npz/run"), "cannot make"),
+    "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
+    "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
+    "no option": (("train", "--data", "digits"), "Missing option '--out'"),
+    "command": (("tran",), "No such command 'tran'"),
+    "model": (("evaluate", "away", "--data", "digits"), "there is no model file"),
+    "foreign model": (("evaluate", "text.npz", "--data", "digits"), "not a safetensors file"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_input_is_one_sentence_and_exit_2(command, tmp_path, case):
+    X, y = np.arange(10.0).reshape(5, 2), np.array([0, 1, 0, 1, 0])
+    np.savez(tmp_path / "nan.npz", X=np.where(X == 3, np.nan, X), y=y)
+    np.savez(tmp_path / "inf.npz", X=np.where(X == 3, np.inf, X), y=y)
+    np.savez(tmp_path / "none.npz", X=X[:0], y=y[:0])
+    np.savez(tmp_path / "one.npz", X=X, y=y * 0)
+    np.savez(tmp_path / "lengths.npz", X=X, y=y[:4])
+    np.savez(tmp_path / "pickle.npz", X=X.astype(object), y=y)
+    np.savez(tmp_path / "nox.npz", y=y)
+    (tmp_path / "text.npz").write_text("hello")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    words, sentence = BAD[case]
+    code, out, err = command(*words)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("zeroone: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before  # nothing half-written
+
+
+def test_the_installed_command_and_the_module_agree():
+    for words in ([sys.executable, "-m", "zeroone"],):
+        done = subprocess.run([*words, "train"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr == "zeroone: Missing option '--data'.\n"

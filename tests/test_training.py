@@ -1,0 +1,162 @@
+"""The training loop: records, reasons for stopping, erratum E6, and bad input."""
+
+import json
+
+import numpy as np
+import pytest
+
+from zeroone import TrainSettings, load, train
+from zeroone.data.embedded import load_embedded
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_embedded("digits")
+
+
+def small(**options):
+    return TrainSettings.from_options(**{"hidden": (30,), "max_iter": 3, **options})
+
+
+def test_training_on_digits_learns_and_records(digits, tmp_path):
+    seen = []
+    settings = TrainSettings.from_options(hidden=(200,), max_iter=12, check_every=5)
+    run = train(digits.X, digits.y, settings, test=digits.test, on_iteration=seen.append)
+    record = run.record
+    assert record["result"]["test_error"] < 0.12
+    assert [entry["iteration"] for entry in seen] == list(range(1, 13))
+    assert (str(run.status), run.n_iter) == ("max_iter", 12)
+    assert run.reason == "12 sweeps were made"
+    assert set(run.residuals) == {"U_h", "W", "V", "U"}
+    folder = run.save(tmp_path / "run")
+    written = json.loads((folder / "record.json").read_text())
+    assert written["settings"]["hidden"] == [200]
+    assert written["settings"]["exact"]["tau"] == 1e-3
+    assert written["seed"] == 0
+    assert written["package"]
+    assert "commit" in written
+    assert written["machine"]["cores"] >= 1
+    assert len(written["history"]) == 13
+    assert [b["block"] for b in written["history"][1]["blocks"]] == ["U2", "W2", "V1", "U1", "W1"]
+    again = load(folder / "model.safetensors")
+    error = float((again.predict(digits.X_test) != digits.y_test).mean())
+    assert error == pytest.approx(record["result"]["test_error"])
+
+
+def test_the_printed_settings_do_not_train(digits):
+    """E6: after 35 sweeps no bit has flipped and the weights have hardly moved."""
+    settings = TrainSettings.from_options(preset="paper", hidden=(100, 100))
+    record = train(digits.X, digits.y, settings).record
+    history = record["history"]
+    assert record["n_iter"] == 35
+    assert abs(history[-1]["train_error"] - history[0]["train_error"]) < 0.01
+    assert max(max(entry["flipped"]) for entry in history[1:]) < 1e-3
+    assert sum(max(entry["moved"]) for entry in history[1:]) < 0.01
+    assert settings.bias is False
+    assert settings.margin == 0
+
+
+def test_the_lipschitz_step_with_the_printed_lambda_prunes_everything(digits):
+    """E6: one sweep empties every column of the network."""
+    settings = TrainSettings.from_options(preset="paper", hidden=(100, 100), beta=None)
+    record = train(digits.X, digits.y, settings).record
+    assert record["result"]["active_units"] == [0, 0]
+
+
+def test_f_alone_does_not_judge_a_network(digits):
+    """E5: with W = 0 and hidden U = V = 0, F is nearly 0 at an error of about 90%."""
+    settings = small(hidden=(20, 20), lam=1.0, max_iter=2)
+    record = train(digits.X, digits.y, settings).record
+    start, end = record["history"][0], record["history"][-1]
+    assert end["F"] < start["F"] / 10
+    assert end["train_error"] > 0.85
+
+
+def test_convergence_is_said(digits):
+    settings = small(hidden=(5,), max_iter=2000, tol=1e-2, check_every=1)
+    run = train(digits.X[:100], digits.y[:100], settings)
+    assert str(run.status) == "converged"
+    assert run.reason == "every stationarity residual is at most 0.01"
+    assert max(run.residuals.values()) <= 1e-2
+
+
+def test_divergence_is_said(digits, tmp_path):
+    run = train(digits.X, digits.y, small(beta=1e6, tau=1.0, max_iter=50, pgm_steps=50))
+    assert str(run.status) == "diverged"
+    run_record = json.loads((run.save(tmp_path) / "record.json").read_text())
+    assert run_record["objective"] is None
+
+
+def test_same_seed_same_file(digits, tmp_path):
+    files = []
+    for name in ("a", "b"):
+        folder = train(digits.X, digits.y, small(seed=5)).save(tmp_path / name)
+        files.append((folder / "model.safetensors").read_bytes())
+    assert files[0] == files[1]
+    other = train(digits.X, digits.y, small(seed=6)).save(tmp_path / "c")
+    assert (other / "model.safetensors").read_bytes() != files[0]
+
+
+def test_string_labels_and_float64(digits):
+    names = np.array([f"digit {k}" for k in range(10)])
+    run = train(digits.X, names[digits.y], small(dtype="float64"))
+    assert set(run.network.predict(digits.X)) <= set(names)
+    assert run.network.scores(digits.X).dtype.is_floating_point
+
+
+def test_an_unknown_test_label_is_never_right(digits):
+    y_test = np.full(len(digits.y_test), 77)
+    record = train(digits.X, digits.y, small(), test=(digits.X_test, y_test)).record
+    assert record["result"]["test_error"] == 1.0
+
+
+X, y = np.random.default_rng(0).normal(size=(8, 3)), np.array([0, 1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "sentence"),
+    [
+        (np.where(X > 1, np.nan, X), y, "X contains NaN or infinity"),
+        (np.where(X > 1, np.inf, X), y, "X contains NaN or infinity"),
+        (np.full_like(X, 1e300), y, "X contains NaN or infinity"),
+        (X[:0], y[:0], "X has no samples"),
+        (X[:, :0], y, "X has no features"),
+        (X[0], y, "X must be a matrix with one sample a row"),
+        (X.astype(str), y, "X must hold numbers"),
+        (X, y * 0, "one class only"),
+        (X, y[:-1], "X has 8 rows but y has 7 labels"),
+        (X, y[:, None], "y must be a vector"),
+        (X, np.where(y == 0, np.nan, 1.0), "y contains NaN"),
+        (X, np.array([None] * 8), "labels must be numbers or strings"),
+    ],
+)
+def test_bad_data_get_one_sentence(X, y, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        train(X, y, small())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hidden": (5, 0)}, "every hidden width must be a whole number of at least 1, got 0."),
+        ({"solver": "exakt"}, "unknown solver 'exakt'; choose from exact. Did you mean 'exact'?"),
+        ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax."),
+        ({"preset": "papr"}, "unknown preset 'papr'; choose from paper. Did you mean 'paper'?"),
+        ({"lamda": 1.0}, "unknown option 'lamda'"),
+        ({"margin": -1.0}, "margin must be zero or a positive number, got -1.0."),
+        ({"preset": "paper", "head": "softmax"}, "Lemma 1, which needs head='hardmax'."),
+    ],
+)
+def test_bad_options_get_one_sentence(options, sentence):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        TrainSettings.from_options(**options)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_bad_test_data(digits):
+    with pytest.raises(ValueError, match="the network takes 64 features, the data have 3"):
+        train(digits.X, digits.y, small(), test=(X, y))
+    with pytest.raises(ValueError, match="X has 360 rows but y has 5 labels"):
+        train(digits.X, digits.y, small(), test=(digits.X_test, digits.y_test[:5]))
