@@ -104,21 +104,26 @@ def test_blocks_are_updated_outer_to_inner():
     assert [block["block"] for block in solver.sweep().blocks] == expected
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5])
-def test_all_four_conditions_are_reached_zero_columns_included(seed):
-    solver = small_solver(seed, tau=1.0, pi=0.5, gamma=0.1, lam=0.05, pgm_steps=200)
-    for _ in range(300):
+def stationary_solver(seed):
+    solver = small_solver(seed, tau=1.0, pi=0.5, gamma=0.1, lam=0.01, pgm_steps=50)
+    for k in range(1, 1501):
         solver.sweep()
-    assert solver.network.operators[0].weight.abs().sum() > 0 or seed != 1
-    assert any((op.weight[:, : op.n_in] == 0).all(dim=0).any() for op in solver.network.operators)
+        if k % 50 == 0 and max(solver.residuals().values()) <= 1e-6:
+            break
+    return solver
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_all_four_conditions_are_reached_zero_columns_included(seed):
+    solver = stationary_solver(seed)
+    alive = torch.cat([(op.linear != 0).any(dim=0) for op in solver.network.operators])
+    assert 0 < int(alive.sum()) < len(alive)  # columns of both kinds are there
     assert max(solver.residuals().values()) <= 1e-6
 
 
 def test_the_residuals_bite():
     """Each condition, violated on purpose at a stationary point, shows in its own residual."""
-    solver = small_solver(1, tau=1.0, pi=0.5, gamma=0.1, lam=0.05, pgm_steps=200)
-    for _ in range(300):
-        solver.sweep()
+    solver = stationary_solver(3)
     for name, block in (("V", solver.V[1]), ("U", solver.U[0]), ("U_h", solver.U[-1])):
         block.add_(0.1)
         assert solver.residuals()[name] > 1e-3, name

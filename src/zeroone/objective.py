@@ -58,6 +58,18 @@ class Terms:
         return sum(self.weighted(weights).values())
 
 
+def at_consistent_point(network: Network, scores: Tensor, y: Tensor) -> Terms:
+    """The terms where U_i = W_i V_{i-1} and V_i = step(U_i): nothing is left to couple."""
+    operators = network.operators
+    return Terms(
+        loss=float(network.head.losses(scores, y).mean()),
+        columns=[l20(op) for op in operators],
+        ridge=[ridge(op.weight) for op in operators],
+        coupling=[0.0] * len(operators),
+        activation=[0.0] * (len(operators) - 1),
+    )
+
+
 def evaluate(network: Network, U: list[Tensor], V: list[Tensor], y: Tensor) -> Terms:
     """All terms from their definition. V[0] is the scaled input; operator i maps V[i] to U[i]."""
     operators = network.operators

@@ -33,10 +33,10 @@ def plot_training(records: dict[str, dict[str, Any]], path: Path) -> Path:
 
 def _plot_terms(axis: Any, history: list[dict[str, Any]]) -> None:
     sweeps = [entry["iteration"] for entry in history]
-    for term in TERMS:
-        values = [entry[term] for entry in history]
+    for colour, term in enumerate(TERMS):
+        values = [entry[term] or None for entry in history]  # a logarithmic axis has no zero
         if any(values):
-            axis.plot(sweeps, values, label=term)
+            axis.plot(sweeps, values, label=term, color=f"C{colour}")
     axis.plot(sweeps, [entry["F"] for entry in history], "k--", label="F")
     axis.set(xlabel="sweep", yscale="log")
     axis.legend(fontsize=8)

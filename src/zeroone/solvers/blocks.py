@@ -15,7 +15,7 @@ from zeroone.operators import Operator
 from zeroone.ops import step
 from zeroone.solvers.linalg import conjugate_gradients
 
-ROWS = 2048  # samples handled at a time: what is made on the way stays in the cache
+ROWS = 1024  # samples handled at a time: what is made on the way stays in the cache
 
 
 def row_blocks(n: int) -> Iterator[slice]:
@@ -36,13 +36,12 @@ def u_step(A: Tensor, B: Tensor, rho: float, *, printed_epsilon: bool = False) -
     could be flushed to zero); ``printed_epsilon`` takes the paper's min(sqrt(t/rho) + b, 1e-10).
     """
     T = 2 * A - 1
-    on = B > 0
+    off = (B <= 0).to(B.dtype)
     above: Tensor | float = torch.finfo(B.dtype).tiny
     if printed_epsilon:
         above = ((T / rho).clamp_min(0).sqrt() + B).clamp(0, PRINTED_EPSILON)
-    flips = torch.where(on, -T, T) > rho * B.square()
-    target = torch.where(on, torch.zeros_like(B), above)
-    return torch.where(flips, target, B)
+    gain = T.mul_(2 * off - 1)  # t where b <= 0, -t where b > 0: what crossing would win
+    return torch.where(gain > rho * B.square(), off.mul_(above), B)
 
 
 def u_gap(U: Tensor, A: Tensor, B: Tensor, rho: float) -> Tensor:

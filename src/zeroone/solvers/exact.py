@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.network import Network
-from zeroone.objective import Terms, Weights, evaluate
+from zeroone.objective import Terms, Weights, at_consistent_point
 from zeroone.ops import step, sum_of_squares
 from zeroone.penalty import l20, ridge, stationarity
 from zeroone.solvers.blocks import row_blocks, u_gap, u_step, v_step, v_step_cg
@@ -122,8 +122,10 @@ class ExactBCD:
             self.U.append(op.apply(self.V[-1]))
             self.V.append(step(self.U[-1]))
         self.V.pop()  # the head has no step
-        self.terms: Terms = evaluate(network, self.U, self.V, y)
+        self.terms: Terms = at_consistent_point(network, self.U[-1], y)
+        # The input never changes: its Gram matrix and its step are made once.
         self._input_gram = self._gram(0)
+        self._input_beta = self._beta(self._input_gram)
 
     def sweep(self) -> Sweep:
         """Update every block once, outer to inner (label Int2); stop where F is not finite."""
@@ -230,7 +232,7 @@ class ExactBCD:
 
     def _update_W(self, i: int, phi: Phi) -> None:
         op, s = self.network.operators[i], self.settings
-        beta = self._beta(phi.gram)
+        beta = self._input_beta if i == 0 else self._beta(phi.gram)
         op.weight = pgm(
             phi, lam=s.lam, beta=beta, steps=s.pgm_steps, group=op.group, n_free=op.n_free
         )
@@ -279,7 +281,7 @@ class ExactBCD:
             V = self.V[i][rows]
             cross += op.cross(self.U[i][rows] - op.apply(V), V)
         gradient = s.gamma * op.weight - s.tau * cross
-        beta = self._beta(self._input_gram if i == 0 else self._gram(i))
+        beta = self._input_beta if i == 0 else self._beta(self._gram(i))
         return stationarity(op.weight, gradient, beta, s.lam, op.group, op.n_free)
 
 

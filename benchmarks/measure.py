@@ -1,0 +1,46 @@
+"""What the benchmarks share: interleaved timing and one record format."""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zeroone.records import new_record, write_record
+
+
+def interleaved(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, Any]]:
+    """Run the tasks in turn, ``repeats`` times after one warm-up; median and all seconds."""
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for repeat in range(repeats + 1):
+        for name, task in tasks.items():
+            started = time.perf_counter()
+            task()
+            if repeat:
+                seconds[name].append(time.perf_counter() - started)
+    return {
+        name: {"median": statistics.median(times), "all": times} for name, times in seconds.items()
+    }
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=description)
+    arguments.add_argument("--json", type=Path, help="write the record here")
+    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--threads", type=int, default=2)
+    return arguments
+
+
+def begin(kind: str, options: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(options.threads)
+    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    return new_record(kind, settings, seed=0)
+
+
+def finish(record: dict[str, Any], path: Path | None) -> None:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        print(f"record: {write_record(path, record)}")

@@ -1,0 +1,58 @@
+"""Erratum E6 as a record: the printed settings, and two changes of them, on digits.
+
+1. as printed; 2. beta from the Lipschitz constant, so that F cannot rise; 3. that, 50 steps of
+each W block and no pruning.
+"""
+
+from measure import begin, finish, parser
+from zeroone.data.embedded import load_embedded
+from zeroone.experiments.console import print_results
+from zeroone.training import TrainSettings, train
+
+VARIANTS = {
+    "as printed": {},
+    "Lipschitz beta": {"beta": None},
+    "Lipschitz beta, L=50, lam=0": {"beta": None, "pgm_steps": 50, "lam": 0.0},
+}
+
+
+def summary(record):
+    """The record without F after every block, and what moved over the whole run."""
+    history = record["history"]
+    kept = [{k: v for k, v in entry.items() if k != "blocks"} for entry in history]
+    return {
+        **record["result"],
+        "error_before": history[0]["test_error"],
+        "largest_share_of_bits_flipped_in_a_sweep": max(max(e["flipped"]) for e in history[1:]),
+        "largest_move_of_a_layer_in_a_sweep": max(max(e["moved"]) for e in history[1:]),
+        "settings": record["settings"],
+        "history": kept,
+    }
+
+
+def main():
+    arguments = parser(__doc__.splitlines()[0])
+    arguments.add_argument("--hidden", default="500,500")
+    options = arguments.parse_args()
+    record = begin("paper_preset", options)
+    hidden = tuple(int(width) for width in options.hidden.split(","))
+    data = load_embedded("digits")
+    records = {}
+    for name, changes in VARIANTS.items():
+        settings = TrainSettings.from_options(preset="paper", hidden=hidden, **changes)
+        records[name] = train(data.X, data.y, settings, test=data.test).record
+    record["result"] = {name: summary(r) for name, r in records.items()}
+    print_results(f"digits, {len(data.y)} training samples, printed settings", records)
+    for name, result in record["result"].items():
+        print(
+            f"{name}: test error {100 * result['error_before']:.2f}% before, "
+            f"{100 * result['test_error']:.2f}% after; at most "
+            f"{100 * result['largest_share_of_bits_flipped_in_a_sweep']:.3f}% of the bits flipped "
+            f"in a sweep, no layer moved by more than "
+            f"{100 * result['largest_move_of_a_layer_in_a_sweep']:.3f}%"
+        )
+    finish(record, options.json)
+
+
+if __name__ == "__main__":
+    main()
