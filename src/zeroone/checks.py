@@ -37,7 +37,13 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
     """Require one of the allowed words; name the nearest one otherwise."""
     words = list(allowed)
     if value not in words:
-        near = get_close_matches(str(value), words, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"unknown {name} {value!r}; choose from {', '.join(words)}.{hint}")
+        raise InputError(
+            f"unknown {name} {value!r}; choose from {', '.join(words)}.{nearest(value, words)}"
+        )
     return value
+
+
+def nearest(value: str, words: Iterable[str]) -> str:
+    """A question that names the nearest word, or nothing if none is near."""
+    near = get_close_matches(str(value), list(words), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

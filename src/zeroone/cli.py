@@ -8,14 +8,23 @@ from typing import Any
 
 import click
 
-from zeroone.checks import InputError, count
+from zeroone.checks import InputError, count, one_of
 from zeroone.version import __version__
 
 Command = Callable[..., None]
 
 data_option = click.option(
-    "--data", required=True, help="digits, breast-cancer, or a .npz file with arrays X and y."
+    "--data",
+    required=True,
+    help="digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with arrays "
+    "X and y, a .csv file, or a folder of images by class.",
 )
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Where data sets are kept (default: $ZEROONE_DATA, else the platform's cache folder).",
+)
+label_option = click.option("--label", help="The label column of a .csv file (default: the last).")
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -75,6 +84,8 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 
 @app.command()
 @data_option
+@data_dir_option
+@label_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -85,11 +96,14 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 @click.option("--solver", default="exact", show_default=True, help="exact: Algorithm 3.")
 @click.option("--preset", help="paper: the printed settings; other options still count.")
 @click.option("--head", default="hardmax", show_default=True, help="hardmax or softmax.")
+@click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
 @solver_options
 @run_options
 def train(
     data: str,
+    data_dir: Path | None,
+    label: str | None,
     out: Path,
     hidden: str,
     preset: str | None,
@@ -109,7 +123,7 @@ def train(
 
     given = {name: value for name, value in options.items() if value is not None}
     settings = TrainSettings.from_options(preset, hidden=_widths(hidden), **given)
-    split = load_data(data)
+    split = load_data(data, data_dir=data_dir, label=label)
     with _folder(out):
         with progress("training", settings.exact.max_iter, quiet=quiet) as report:
             run = run_training(split.X, split.y, settings, test=split.test, on_iteration=report)
@@ -120,7 +134,9 @@ def train(
 @app.command()
 @model_argument
 @data_option
-def evaluate(model: Path, data: str) -> None:
+@data_dir_option
+@label_option
+def evaluate(model: Path, data: str, data_dir: Path | None, label: str | None) -> None:
     """Print the error of a MODEL (a file or a run's folder) on data.
 
     On the data's test part, if they have one.
@@ -131,9 +147,9 @@ def evaluate(model: Path, data: str) -> None:
     from zeroone.metrics import error_rate
     from zeroone.training import prepare
 
-    network, split = _load(model), load_data(data)
+    network, split = _load(model), load_data(data, data_dir=data_dir, label=label)
     part = prepare(network, *(split.test or (split.X, split.y)))
-    error = error_rate(network, part.V0, part.y)
+    error = error_rate(network, part.X, part.y)
     print(f"{'test' if split.test else 'data'} error {100 * error:.2f}% of {len(part.y)} samples")
 
 
@@ -151,6 +167,77 @@ def predict(model: Path, data: Path) -> None:
 
     for label in _load(model).predict(load_inputs(data)):
         print(label)
+
+
+@app.group()
+def data() -> None:
+    """Fetch, list and look at data sets."""
+
+
+@data.command("get")
+@click.argument("name")
+@data_dir_option
+@click.option(
+    "--from",
+    "origin",
+    default="auto",
+    show_default=True,
+    help="auto, url (its own site), npm, debian, or a file or folder that you have.",
+)
+@click.option("--quiet", is_flag=True, help="No progress.")
+def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None:
+    """Bring a data set into the cache: mnist, fashion-mnist, cifar10 or cifar100.
+
+    Example: zeroone data get mnist
+
+    Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
+    """
+    from zeroone.data.cache import cache_root
+    from zeroone.data.registry import REGISTRY
+    from zeroone.data.sources import obtain
+    from zeroone.experiments.console import say, transfers
+
+    spec = REGISTRY[one_of("data set", name, REGISTRY)]
+    with transfers(quiet=quiet) as report:
+        found = obtain(spec, origin, data_dir, report=report, say=say)
+    test = len(found.y_test) if found.y_test is not None else 0
+    print(f"{name}: {len(found.y):,} + {test:,} samples in {cache_root(data_dir) / name}")
+
+
+@data.command("list")
+@data_dir_option
+def data_list(data_dir: Path | None) -> None:
+    """List the data sets, and which of them are there.
+
+    Example: zeroone data list
+    """
+    from zeroone.experiments.catalogue import print_catalogue
+
+    print_catalogue(data_dir)
+
+
+@data.command("show")
+@click.argument("name")
+@data_dir_option
+@label_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where the contact sheet goes (default: NAME.png here).",
+)
+def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | None) -> None:
+    """Count the samples of each class and draw a contact sheet.
+
+    Example: zeroone data show mnist --out mnist.png
+    """
+    from zeroone.data.files import load_data
+    from zeroone.experiments.catalogue import print_counts
+    from zeroone.experiments.figures import plot_contact_sheet
+
+    split = load_data(name, data_dir=data_dir, label=label)
+    print_counts(split)
+    if split.shape is not None:
+        print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")
 
 
 def _load(model: Path) -> Any:

@@ -8,11 +8,11 @@ from zeroone.ops import classify
 from zeroone.penalty import active_columns
 
 
-def error_rate(network: Network, V0: Tensor, y: Tensor) -> float:
-    """The share of samples that the consistent forward pass gets wrong; V0 is scaled input."""
+def error_rate(network: Network, X: Tensor, y: Tensor) -> float:
+    """The share of raw samples that the consistent forward pass gets wrong."""
     wrong = 0
-    for rows, labels in zip(torch.split(V0, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True):
-        wrong += int((classify(network.forward(rows)) != labels).sum())
+    for rows, labels in zip(torch.split(X, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True):
+        wrong += int((classify(network.forward(network.scaling.apply(rows))) != labels).sum())
     return wrong / len(y)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
+from zeroone.inputs import check_inputs
 from zeroone.operators import Dense, Operator
 from zeroone.ops import classify, step
 from zeroone.scaling import Scaling
@@ -105,7 +106,7 @@ class Network:
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for raw inputs."""
-        V, activations = self.scaling.apply(self._inputs(X)), []
+        V, activations = self.scaling.apply(self.inputs(X)), []
         for op in self.operators[:-1]:
             V = step(op.apply(V))
             activations.append(V)
@@ -113,9 +114,8 @@ class Network:
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
         """The scores U_h of raw inputs, batch by batch."""
-        inputs = self._inputs(X)
-        parts = [self.forward(self.scaling.apply(rows)) for rows in torch.split(inputs, BATCH_ROWS)]
-        return torch.cat(parts)
+        parts = torch.split(self.inputs(X), BATCH_ROWS)
+        return torch.cat([self.forward(self.scaling.apply(rows)) for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """The class label of each sample; the first one where several lead."""
@@ -127,18 +127,13 @@ class Network:
         probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
         return probabilities
 
-    def _inputs(self, X: ArrayLike | Tensor) -> Tensor:
-        inputs = torch.as_tensor(np.asarray(X) if not isinstance(X, Tensor) else X)
-        inputs = inputs.to(self.dtype)
-        if inputs.ndim != 2 or inputs.shape[1] != self.n_features:
+    def inputs(self, X: ArrayLike | Tensor) -> Tensor:
+        """Raw inputs, checked; bytes stay bytes until a batch is scaled."""
+        inputs = check_inputs(X, self.dtype)
+        if inputs.shape[1] != self.n_features:
             raise InputError(
-                f"the network takes rows of {self.n_features} features, got an array of shape "
-                f"{tuple(inputs.shape)}."
+                f"the network takes {self.n_features} features, the data have {inputs.shape[1]}."
             )
-        if len(inputs) == 0:
-            raise InputError("there are no samples (0 rows).")
-        if not bool(torch.isfinite(inputs).all()):
-            raise InputError("the inputs contain NaN or infinity.")
         return inputs
 
     def save(self, path: str | Path) -> Path:

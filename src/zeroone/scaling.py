@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROWS = 4096  # samples that become floating point at a time
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -17,11 +19,17 @@ class Scaling:
     scale: Tensor
 
     @classmethod
-    def fit(cls, X: Tensor) -> "Scaling":
+    def fit(cls, X: Tensor, dtype: torch.dtype = torch.float32) -> "Scaling":
         """The features' means, and the standard deviation of what remains (1 if none does)."""
-        centre = X.mean(dim=0)
-        spread = (X - centre).square().mean().sqrt()
-        return cls(centre, torch.where(spread > 0, spread, torch.ones_like(spread)))
+        sums = torch.zeros(X.shape[1], dtype=torch.float64)
+        for rows in torch.split(X, ROWS):
+            sums += rows.sum(dim=0, dtype=torch.float64)
+        centre = sums / len(X)
+        squares = sum(
+            float((rows.double() - centre).square().sum()) for rows in torch.split(X, ROWS)
+        )
+        spread = (squares / X.numel()) ** 0.5
+        return cls(centre.to(dtype), torch.tensor(spread or 1.0, dtype=dtype))
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
@@ -29,5 +37,5 @@ class Scaling:
         return cls(torch.zeros(n_features, dtype=dtype), torch.ones((), dtype=dtype))
 
     def apply(self, X: Tensor) -> Tensor:
-        """The scaled inputs."""
-        return (X - self.centre) / self.scale
+        """The scaled inputs, as floating point numbers."""
+        return (X.to(self.centre.dtype) - self.centre) / self.scale

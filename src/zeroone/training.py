@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
-from zeroone.data.arrays import check_inputs, encode_known_labels, encode_labels
+from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
 from zeroone.heads import make_head
+from zeroone.inputs import check_inputs
 from zeroone.metrics import active_inputs, active_units, error_rate, parameters
 from zeroone.network import Network
 from zeroone.records import new_record, write_record
@@ -31,6 +32,7 @@ class TrainSettings:
     head, margin: 'hardmax' (with the lead a class must have to count as right) or 'softmax'
     bias: whether each layer gets a constant-1 input
     init_std: the spread of the Gaussian start
+    validation: the share of the training samples that is held out, class by class, by the seed
     """
 
     hidden: tuple[int, ...] = (300, 300)
@@ -39,6 +41,7 @@ class TrainSettings:
     margin: float = 1.0
     bias: bool = True
     init_std: float = 1e-3
+    validation: float = 0.0
     dtype: str = "float32"
     seed: int = 0
     exact: ExactSettings = field(default_factory=ExactSettings)
@@ -51,6 +54,8 @@ class TrainSettings:
             count("every hidden width", width)
         not_negative("margin", self.margin)
         positive("init_std", self.init_std)
+        if not 0 <= self.validation < 1:
+            raise InputError(f"validation must be at least 0 and below 1, got {self.validation!r}.")
         if self.head == "softmax" and self.exact.printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
 
@@ -108,9 +113,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Part:
-    """Scaled inputs and class numbers, as solvers and scorers take them."""
+    """Checked raw inputs and class numbers."""
 
-    V0: Tensor
+    X: Tensor
     y: Tensor
 
 
@@ -128,20 +133,21 @@ def train(
     ``on_iteration`` is given each iteration's entry of the history.
     """
     settings = settings or TrainSettings()
-    inputs = check_inputs(X, DTYPES[settings.dtype])
+    dtype = DTYPES[settings.dtype]
+    inputs = check_inputs(X, dtype)
     codes, classes = encode_labels(y, len(inputs))
-    scaling = Scaling.fit(inputs)
+    parts = _cut_validation(Part(inputs, codes), settings)
+    scaling = Scaling.fit(parts["train"].X, dtype)
     network = Network.dense(
         [inputs.shape[1], *settings.hidden, len(classes)],
         make_head(settings.head, settings.margin),
         std=settings.init_std,
         bias=settings.bias,
         seed=settings.seed,
-        dtype=inputs.dtype,
+        dtype=dtype,
         scaling=scaling,
         classes=classes,
     )
-    parts = {"train": Part(scaling.apply(inputs), codes)}
     if test is not None:
         parts["test"] = prepare(network, *test)
     return _run_exact(network, parts, settings, on_iteration)
@@ -149,15 +155,21 @@ def train(
 
 def prepare(network: Network, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Part:
     """Raw inputs and labels as a trained network scores them; an unknown label is never right."""
-    inputs = check_inputs(X, network.dtype)
-    if inputs.shape[1] != network.n_features:
-        raise InputError(
-            f"the network takes {network.n_features} features, the data have {inputs.shape[1]}."
-        )
+    inputs = network.inputs(X)
     codes = encode_known_labels(y, network.classes)
     if len(codes) != len(inputs):
         raise InputError(f"X has {len(inputs)} rows but y has {len(codes)} labels.")
-    return Part(network.scaling.apply(inputs), codes)
+    return Part(inputs, codes)
+
+
+def _cut_validation(part: Part, settings: TrainSettings) -> dict[str, Part]:
+    if not settings.validation:
+        return {"train": part}
+    rest, cut = stratified_cut(part.y.numpy(), settings.validation, settings.seed)
+    return {
+        "train": Part(part.X[rest], part.y[rest]),
+        "validation": Part(part.X[cut], part.y[cut]),
+    }
 
 
 def _run_exact(
@@ -167,7 +179,7 @@ def _run_exact(
     on_iteration: Callable[[dict[str, Any]], None] | None,
 ) -> Run:
     exact, part = settings.exact, parts["train"]
-    solver = ExactBCD(network, part.V0, part.y, exact)
+    solver = ExactBCD(network, network.scaling.apply(part.X), part.y, exact)
     history = [_entry(0, network, parts, solver.terms.weighted(exact.weights), None)]
     status, residuals = Status.MAX_ITER, {}
     reason = f"{exact.max_iter} sweeps were made"
@@ -217,7 +229,7 @@ def _entry(
     """One line of the history: F by term, errors of the consistent forward pass, what moved."""
     entry: dict[str, Any] = {"iteration": iteration, "F": sum(terms.values()), **terms}
     for name, part in parts.items():
-        entry[f"{name}_error"] = error_rate(network, part.V0, part.y)
+        entry[f"{name}_error"] = error_rate(network, part.X, part.y)
     entry["active_units"] = active_units(network)
     entry["seconds"] = sweep.seconds if sweep else 0.0
     if sweep:

@@ -1,5 +1,6 @@
-"""From a user's arrays to tensors: checked once, with one clear sentence for each fault."""
+"""Data as they come: parts and labels, encoded and cut."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,30 +22,13 @@ class Split:
     y: NDArray[Any]
     X_test: NDArray[Any] | None = None
     y_test: NDArray[Any] | None = None
+    shape: tuple[int, ...] | None = None  # channels, height, width, if samples are images
+    class_names: tuple[str, ...] | None = None
 
     @property
     def test(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The test part, if there is one."""
         return None if self.X_test is None or self.y_test is None else (self.X_test, self.y_test)
-
-
-def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
-    """A matrix of finite numbers with at least one row and one column."""
-    array = X.numpy(force=True) if isinstance(X, Tensor) else np.asarray(X)
-    if array.ndim != 2:
-        raise InputError(
-            f"X must be a matrix with one sample a row, got an array of shape {array.shape}."
-        )
-    if array.shape[0] == 0:
-        raise InputError("X has no samples (0 rows).")
-    if array.shape[1] == 0:
-        raise InputError("X has no features (0 columns).")
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"X must hold numbers, got dtype {array.dtype}.")
-    tensor = torch.tensor(array, dtype=dtype)
-    if not bool(torch.isfinite(tensor).all()):
-        raise InputError("X contains NaN or infinity (or a number too large for the dtype).")
-    return tensor
 
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
@@ -69,3 +53,27 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel]) -> Ten
     labels = y.numpy(force=True) if isinstance(y, Tensor) else np.asarray(y)
     number = {label: code for code, label in enumerate(classes)}
     return torch.tensor([number.get(label, -1) for label in labels.tolist()], dtype=torch.long)
+
+
+def stratified_cut(
+    y: NDArray[Any], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers of (the rest, the cut): the cut takes ``share`` of every class, by the seed.
+
+    It has ceil(share * N) samples, what rounding leaves over going to the classes with the largest
+    remainders; fewer only where a class would be left without a sample.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"the share to cut off must lie strictly between 0 and 1, got {share!r}.")
+    _, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    wanted = share * sizes
+    takes = np.floor(wanted).astype(np.int64)
+    short = math.ceil(share * len(y)) - takes.sum()
+    takes[np.argsort(takes - wanted, kind="stable")[:short]] += 1
+    takes = np.minimum(takes, sizes - 1)
+    if takes.sum() == 0:
+        raise InputError(f"a share of {share:g} of {len(y)} samples leaves nothing to cut off.")
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(np.flatnonzero(codes == c))[: takes[c]] for c in range(len(sizes))]
+    cut = np.sort(np.concatenate(rows))
+    return np.setdiff1d(np.arange(len(y)), cut), cut

@@ -1,7 +1,7 @@
 """The two real data sets that come inside scikit-learn: no download, no network."""
 
 from zeroone.checks import one_of
-from zeroone.data.arrays import Split
+from zeroone.data.arrays import Split, stratified_cut
 
 EMBEDDED = ("digits", "breast-cancer")
 TEST_SHARE = 0.2
@@ -15,14 +15,6 @@ def load_embedded(name: str) -> Split:
 
     loader = load_digits if name == "digits" else load_breast_cancer
     X, y = loader(return_X_y=True)
-    return split(name, X, y, TEST_SHARE, SPLIT_SEED)
-
-
-def split(name: str, X: object, y: object, share: float, seed: int) -> Split:
-    """Cut a stratified test part off."""
-    from sklearn.model_selection import train_test_split
-
-    X_train, X_test, y_train, y_test = train_test_split(
-        X, y, test_size=share, random_state=seed, stratify=y
-    )
-    return Split(name, X_train, y_train, X_test, y_test)
+    rest, test = stratified_cut(y, TEST_SHARE, SPLIT_SEED)
+    shape = (1, 8, 8) if name == "digits" else None
+    return Split(name, X[rest], y[rest], X[test], y[test], shape)

@@ -5,7 +5,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 Report = Callable[[dict[str, Any]], None]
@@ -37,6 +45,30 @@ def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Report 
                 console.print(text, highlight=False, soft_wrap=True)
 
         yield line
+
+
+@contextmanager
+def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """A bar a file on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name)
+            bars.update(tasks[name], completed=done, total=total)
+
+        yield report
+
+
+def say(sentence: str) -> None:
+    """One line about what is going on, on stderr."""
+    Console(stderr=True).print(sentence, highlight=False, soft_wrap=True)
 
 
 def _state(entry: dict[str, Any]) -> str:

@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from zeroone.data.arrays import Split
+from zeroone.experiments.catalogue import class_name
 from zeroone.storage import replacing
 
 TERMS = ("loss", "sparsity", "ridge", "coupling", "activation")
@@ -47,3 +51,37 @@ def _plot_errors(axis: Any, history: list[dict[str, Any]], name: str, colour: st
     axis.plot(sweeps, [100 * e["train_error"] for e in history], "--", color=colour, alpha=0.6)
     if "test_error" in history[-1]:
         axis.plot(sweeps, [100 * e["test_error"] for e in history], color=colour, label=name)
+
+
+def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
+    """The first images of each class, one class a row (of the first 20 classes)."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    if split.shape is None:
+        raise ValueError(f"{split.name} does not hold images")
+    channels, height, width = split.shape
+    labels = np.unique(split.y)[:20]
+    sheet = np.full((len(labels) * height, per_class * width, channels), 255, dtype=np.uint8)
+    bright = 255 if split.X.dtype == np.uint8 else max(float(split.X.max()), 1e-9)
+    for row, label in enumerate(labels):
+        for column, k in enumerate(np.flatnonzero(split.y == label)[:per_class]):
+            image = split.X[k].reshape(channels, height, width).transpose(1, 2, 0)
+            if split.X.dtype != np.uint8:
+                image = (255 * image / bright).astype(np.uint8)
+            top, left = row * height, column * width
+            sheet[top : top + height, left : left + width] = image
+    size = (per_class * 0.6 + 1.6, len(labels) * 0.6)
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
+    axis.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", interpolation="nearest")
+    axis.set_xticks([])
+    axis.set_yticks(
+        [height * (row + 0.5) for row in range(len(labels))],
+        [class_name(split, label) for label in labels],
+    )
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    plt.close(figure)
+    return path

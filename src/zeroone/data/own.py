@@ -1,0 +1,159 @@
+"""A user's own data: ``.npz`` with X and y, ``.csv`` with a label column, a folder of images."""
+
+import csv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeroone.checks import InputError
+from zeroone.data.arrays import Split
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+Table = tuple[list[str], list[list[str]]]
+
+
+def load_npz(path: Path) -> Split:
+    """X, y and perhaps X_test, y_test."""
+    arrays = read_npz(path, needed=("X", "y"))
+    if ("X_test" in arrays) != ("y_test" in arrays):
+        raise InputError(f"{path} has only one of X_test and y_test.")
+    return Split(path.stem, arrays["X"], arrays["y"], arrays.get("X_test"), arrays.get("y_test"))
+
+
+def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """The arrays of a ``.npz`` file, the needed ones among them."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+        raise InputError(
+            f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
+            f"objects in place of plain arrays."
+        ) from None
+    for key in needed:
+        if key not in arrays:
+            raise InputError(f"{path} has no array {key!r} (found: {', '.join(arrays) or 'none'}).")
+    return arrays
+
+
+def load_csv(path: Path, label: str | None = None) -> Split:
+    """Numbers and one label column: the one named, else the last. A header line is optional."""
+    names, rows = _read_table(path)
+    if label is None:
+        column = len(names) - 1
+    elif label in names:
+        column = names.index(label)
+    else:
+        raise InputError(f"{path} has no column {label!r} (found: {', '.join(names)}).")
+    if len(names) < 2:
+        raise InputError(f"{path} has one column only: it needs features and a label.")
+    X = _numbers(path, [n for i, n in enumerate(names) if i != column], _without(rows, column))
+    return Split(path.stem, X, _label_array(path, [row[column] for row in rows], names[column]))
+
+
+def _read_table(path: Path) -> Table:
+    """Column names (made up where there is no header) and rows of cells."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [row for row in csv.reader(file) if row]
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path} is not a text file of comma-separated values.") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
+    if not lines:
+        raise InputError(f"{path} is empty.")
+    cells = [[cell.strip() for cell in line] for line in lines]
+    width = len(cells[0])
+    for k, row in enumerate(cells):
+        if len(row) != width:
+            raise InputError(f"{path}, line {k + 1}: {len(row)} cells, the first has {width}.")
+    has_header = not any(_is_number(cell) for cell in cells[0])
+    names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
+    if has_header and len(cells) == 1:
+        raise InputError(f"{path} has a header but no samples.")
+    return names, cells[1:] if has_header else cells
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _without(rows: list[list[str]], column: int) -> list[list[str]]:
+    return [row[:column] + row[column + 1 :] for row in rows]
+
+
+def _numbers(path: Path, names: list[str], rows: list[list[str]]) -> NDArray[np.float64]:
+    try:
+        return np.array(rows, dtype=np.float64)
+    except ValueError:
+        for k, row in enumerate(rows):
+            for name, cell in zip(names, row, strict=True):
+                if not _is_number(cell):
+                    what = "is empty" if cell == "" else f"is not a number ({cell!r})"
+                    raise InputError(
+                        f"{path}, sample {k + 1}: {name!r} {what}; features must be numbers."
+                    ) from None
+        raise
+
+
+def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
+    missing = [k + 1 for k, cell in enumerate(cells) if cell == ""]
+    if missing:
+        raise InputError(
+            f"{path}: {len(missing)} samples have no label in {name!r}, the first is sample "
+            f"{missing[0]}."
+        )
+    try:
+        return np.array([int(cell) for cell in cells])
+    except ValueError:
+        return np.array(cells)
+
+
+def load_image_folder(folder: Path) -> Split:
+    """One sub-folder a class; all images of one size, grey or in colour."""
+    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    files = [(path, c.name) for c in classes for path in _images(c)]
+    if len({name for _, name in files}) < 2:
+        raise InputError(
+            f"{folder} needs a sub-folder of images for each of at least two classes (found "
+            f"{len({name for _, name in files})} with images)."
+        )
+    first, grey = _open_image(files[0][0])
+    shape = first.shape
+    pixels = np.empty((len(files), *shape), dtype=np.uint8)
+    all_grey = True
+    for k, (path, _) in enumerate(files):
+        image, grey = _open_image(path)
+        if image.shape != shape:
+            raise InputError(
+                f"{path} is {image.shape[1]} x {image.shape[0]} pixels, the first image is "
+                f"{shape[1]} x {shape[0]}: all must have one size."
+            )
+        pixels[k] = image
+        all_grey &= grey
+    planes = pixels[..., :1] if all_grey else pixels
+    X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
+    labels = np.array([name for _, name in files])
+    return Split(folder.name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+
+
+def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
+    """The pixels as RGB, and whether the file is grey."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB")), image.mode in ("1", "L", "LA", "I", "I;16")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} cannot be read as an image ({error}).") from None

@@ -1,0 +1,55 @@
+"""``zeroone data list`` and ``show``: which data sets there are, and what is in one."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from zeroone.data.arrays import Split
+from zeroone.data.cache import cache_root, load_cached
+from zeroone.data.embedded import EMBEDDED, load_embedded
+from zeroone.data.registry import REGISTRY
+
+
+def print_catalogue(data_dir: Path | None = None) -> None:
+    """All data sets, one a row."""
+    root = cache_root(data_dir)
+    table = Table(title=f"data sets in {root}", title_justify="left")
+    for heading in ("name", "samples", "shape", "classes", "there"):
+        table.add_column(heading)
+    for name in EMBEDDED:
+        found = load_embedded(name)
+        n_test = len(found.y_test) if found.y_test is not None else 0
+        shape, classes = found.shape or found.X.shape[1:], len(np.unique(found.y))
+        table.add_row(*_row(name, len(found.y), n_test, shape, classes), "in scikit-learn")
+    for spec in REGISTRY.values():
+        there = load_cached(spec, root) is not None
+        row = _row(spec.name, spec.n_train, spec.n_test, spec.shape, len(spec.classes))
+        table.add_row(*row, "yes" if there else f"no: zeroone data get {spec.name}")
+    Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def _row(
+    name: str, n_train: int, n_test: int, shape: tuple[int, ...], classes: int
+) -> tuple[str, ...]:
+    return name, f"{n_train:,} + {n_test:,}", " x ".join(map(str, shape)), str(classes)
+
+
+def print_counts(split: Split) -> None:
+    """How many samples of each class each part has."""
+    labels = np.unique(split.y)
+    width = max(len(class_name(split, label)) for label in labels)
+    print(f"{split.name}: {len(split.y):,} samples of {split.X.shape[1]:,} features")
+    for label in labels:
+        counts = [f"{np.count_nonzero(split.y == label):>7,}"]
+        if split.y_test is not None:
+            counts.append(f"{np.count_nonzero(split.y_test == label):>7,}")
+        print(f"  {class_name(split, label):{width}} {' +'.join(counts)}")
+
+
+def class_name(split: Split, label: object) -> str:
+    """A label as people call it."""
+    if split.class_names is None:
+        return str(label)
+    return split.class_names[int(label)]  # type: ignore[call-overload]

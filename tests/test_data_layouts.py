@@ -1,0 +1,279 @@
+"""Canonical file layouts and hostile archives, on small files that these tests write."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import struct
+import tarfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zeroone.checks import InputError
+from zeroone.data.bags import SLACK, ArchiveBag, FolderBag, gunzip, open_bag
+from zeroone.data.layouts import read_part
+from zeroone.data.registry import CIFAR10, CIFAR100, MNIST, REGISTRY
+
+TINY_MNIST = replace(MNIST, n_train=20, n_test=10, shape=(1, 4, 3), counts={})
+TINY_CIFAR10 = replace(CIFAR10, n_train=50, n_test=10, shape=(3, 2, 2))
+TINY_CIFAR100 = replace(CIFAR100, n_train=200, n_test=100, shape=(3, 2, 2))
+
+
+def samples(spec, part):
+    """Random images, labels in order."""
+    n = spec.samples(part)
+    rng = np.random.default_rng(n)
+    images = rng.integers(0, 256, size=(n, spec.n_features), dtype=np.uint8)
+    return images, np.arange(n, dtype=np.uint8) % len(spec.classes)
+
+
+def idx_bytes(array):
+    return (
+        bytes((0, 0, 8, array.ndim))
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + (array.tobytes())
+    )
+
+
+def write_idx(folder, spec, packed):
+    for part, prefix in (("train", "train"), ("test", "t10k")):
+        images, labels = samples(spec, part)
+        for kind, array in (("images-idx3", images.reshape(-1, 4, 3)), ("labels-idx1", labels)):
+            data = idx_bytes(array)
+            if packed:
+                data = gzip.compress(data)
+            (folder / f"{prefix}-{kind}-ubyte{'.gz' if packed else ''}").write_bytes(data)
+
+
+def batches(spec, part):
+    """(file stem, images, labels) of each of a part's files."""
+    images, labels = samples(spec, part)
+    if spec.name == "cifar100":
+        return [(part, images, labels)]
+    if part == "test":
+        return [("test_batch", images, labels)]
+    return [
+        (f"data_batch_{k + 1}", images[10 * k : 10 * k + 10], labels[10 * k : 10 * k + 10])
+        for k in range(5)
+    ]
+
+
+def write_binary(folder, spec):
+    for part in ("train", "test"):
+        for name, images, labels in batches(spec, part):
+            columns = [labels[:, None], images]
+            if spec.name == "cifar100":
+                columns.insert(0, labels[:, None] // 5)
+            (folder / f"{name}.bin").write_bytes(np.hstack(columns).astype(np.uint8).tobytes())
+
+
+def write_python(folder, spec, protocol=2):
+    key = b"fine_labels" if spec.name == "cifar100" else b"labels"
+    for part in ("train", "test"):
+        for name, images, labels in batches(spec, part):
+            content = {b"data": images, key: labels.tolist(), b"filenames": [b"a.png"]}
+            (folder / name).write_bytes(pickle.dumps(content, protocol=protocol))
+
+
+def write_png_rows(folder, spec):
+    for part in ("train", "test"):
+        for name, images, _ in batches(spec, part):
+            pixels = images.reshape(len(images), 3, 4).transpose(0, 2, 1)
+            Image.fromarray(np.ascontiguousarray(pixels)).save(folder / f"{name}.png")
+        labels = samples(spec, part)[1]
+        (folder / f"{part}_lables.json").write_text(json.dumps(labels.tolist()))
+
+
+def pack(folder, path, mode):
+    with tarfile.open(path, mode) as archive:
+        archive.add(folder, "package")
+    return path
+
+
+WRITERS = {
+    "idx": (TINY_MNIST, lambda f, s: write_idx(f, s, packed=False)),
+    "idx.gz": (TINY_MNIST, lambda f, s: write_idx(f, s, packed=True)),
+    "cifar10 binary": (TINY_CIFAR10, write_binary),
+    "cifar100 binary": (TINY_CIFAR100, write_binary),
+    "cifar10 python 2": (TINY_CIFAR10, write_python),
+    "cifar100 python 4": (TINY_CIFAR100, lambda f, s: write_python(f, s, 4)),
+    "cifar10 png rows": (TINY_CIFAR10, write_png_rows),
+}
+
+
+@pytest.mark.parametrize("container", ["folder", "w:gz", "w:xz", "w"])
+@pytest.mark.parametrize("layout", WRITERS)
+def test_every_layout_in_every_container(tmp_path, layout, container):
+    spec, write = WRITERS[layout]
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write(folder, spec)
+    path = folder if container == "folder" else pack(folder, tmp_path / "a.tar.gz", container)
+    bag = open_bag(path, 10**6)
+    for part in ("train", "test"):
+        images, labels = read_part(spec, bag, part)
+        expected_images, expected_labels = samples(spec, part)
+        assert np.array_equal(images, expected_images)
+        assert np.array_equal(labels, expected_labels)
+
+
+def test_published_facts():
+    sizes = {name: (s.n_train, s.n_test, len(s.classes), s.shape) for name, s in REGISTRY.items()}
+    assert sizes == {
+        "mnist": (60_000, 10_000, 10, (1, 28, 28)),
+        "fashion-mnist": (60_000, 10_000, 10, (1, 28, 28)),
+        "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
+        "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    }
+    for spec in REGISTRY.values():
+        for part in ("train", "test"):
+            assert sum(spec.class_counts(part)) == spec.samples(part)
+        assert all(len(remote.sha256) == 64 for remote in spec.remotes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda data: gzip.compress(data)[:-9], "truncated or damaged"),
+        (lambda data: gzip.compress(b"\x00\x00\x08\x02" + data[4:]), "magic number is 00000802"),
+        (lambda data: gzip.compress(data[:-1]), "truncated or too long"),
+        (lambda data: gzip.compress(data + b"x"), "truncated or too long"),
+        (lambda data: gzip.compress(b"<html>Not found</html>"), "a web page in place of data"),
+        (lambda data: b"<html>Not found</html>", "truncated or damaged"),
+        (lambda data: gzip.compress(bytes(10**7)), "more than the"),
+        (lambda data: b"", "not an idx"),
+    ],
+)
+def test_damaged_idx_files_are_named(tmp_path, damage, sentence):
+    write_idx(tmp_path, TINY_MNIST, packed=True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(damage(gzip.decompress(path.read_bytes())))
+    with pytest.raises(InputError, match=sentence) as error:
+        read_part(TINY_MNIST, FolderBag(tmp_path), "train")
+    assert "train-images-idx3-ubyte.gz" in str(error.value)
+
+
+def test_another_data_set_of_the_same_shape_is_refused(tmp_path):
+    """MNIST and Fashion-MNIST share file names and sizes: the counts a class tell them apart."""
+    write_idx(tmp_path, TINY_MNIST, packed=False)
+    other = replace(TINY_MNIST, name="other", counts={"train": (3, 1, *[2] * 8)})
+    with pytest.raises(InputError, match="is not other: its train part has other numbers"):
+        read_part(other, FolderBag(tmp_path), "train")
+    with pytest.raises(InputError, match="has 20 images of 12 bytes and 20 labels, published"):
+        read_part(replace(TINY_MNIST, n_train=30), FolderBag(tmp_path), "train")
+
+
+def test_damaged_cifar_files_are_named(tmp_path):
+    write_binary(tmp_path, TINY_CIFAR10)
+    path = tmp_path / "data_batch_3.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"data_batch_3\.bin .* no whole number of 13-byte"):
+        read_part(TINY_CIFAR10, FolderBag(tmp_path), "train")
+    path.write_bytes(bytes(13))
+    with pytest.raises(InputError, match="has 41 images"):
+        read_part(TINY_CIFAR10, FolderBag(tmp_path), "train")
+    write_png_rows(tmp_path, TINY_CIFAR10)
+    png = replace(TINY_CIFAR10, layouts=("png-rows",))
+    for damage in (lambda data: data[: len(data) // 2], lambda data: b"GIF89a" + data):
+        name = tmp_path / "data_batch_1.png"
+        name.write_bytes(damage(name.read_bytes()))
+        with pytest.raises(InputError, match=r"data_batch_1\.png .* not a whole PNG"):
+            read_part(png, FolderBag(tmp_path), "train")
+    (tmp_path / "test_lables.json").write_text("[1, 2, 99]")
+    with pytest.raises(InputError, match="no list of labels from 0 to 9"):
+        read_part(png, FolderBag(tmp_path), "test")
+    (tmp_path / "test_lables.json").write_text("[1, 2")
+    with pytest.raises(InputError, match="is not JSON"):
+        read_part(png, FolderBag(tmp_path), "test")
+
+
+class Attack:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+class Allocation:
+    """A numpy array that would be far larger than its file."""
+
+    def __reduce__(self):
+        from numpy._core.multiarray import _reconstruct
+
+        return _reconstruct, (np.ndarray, (10**13,), b"b")
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_that_calls_a_function_is_not_run(tmp_path, protocol):
+    target = tmp_path / "was-here"
+    python = replace(TINY_CIFAR10, layouts=("cifar-python",))
+    attacks = (
+        {b"data": Attack(target), b"labels": []},
+        {b"data": Allocation(), b"labels": [0]},
+        {b"data": np.zeros((10, 12)), b"labels": [0] * 10},
+        {b"data": np.array([print]), b"labels": [0]},
+        {b"data": b"text", b"labels": [0]},
+        [1, 2],
+    )
+    for content in attacks:
+        (tmp_path / "test_batch").write_bytes(pickle.dumps(content, protocol=protocol))
+        with pytest.raises(InputError, match="test_batch"):
+            read_part(python, FolderBag(tmp_path), "test")
+        assert not target.exists()
+    for data in (b"", b"\x80", b"cos\nsystem\n(S'true'\ntR.", os.urandom(100)):
+        (tmp_path / "test_batch").write_bytes(data)
+        with pytest.raises(InputError, match="test_batch"):
+            read_part(python, FolderBag(tmp_path), "test")
+
+
+def member(name, kind=tarfile.REGTYPE, size=0, link=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, size, link
+    return info
+
+
+HOSTILE = {
+    "climbs out": (member("../../evil"), "a path that leaves it"),
+    "absolute": (member("/etc/evil"), "a path that leaves it"),
+    "symbolic link": (member("a", tarfile.SYMTYPE, link="/etc/passwd"), "a link or a device"),
+    "hard link": (member("a", tarfile.LNKTYPE, link="b"), "a link or a device"),
+    "device": (member("a", tarfile.CHRTYPE), "a link or a device"),
+    "fifo": (member("a", tarfile.FIFOTYPE), "a link or a device"),
+    "bomb": (member("test.bin", size=SLACK + 10**6), "unpacks to more than"),
+}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_archives_are_refused_before_anything_is_used(tmp_path, case, mode):
+    info, sentence = HOSTILE[case]
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, mode) as archive:
+        archive.addfile(member("good.bin", size=3), io.BytesIO(b"abc"))
+        archive.addfile(info, io.BytesIO(bytes(info.size)))
+    with pytest.raises(InputError, match=sentence):
+        ArchiveBag(path, 1000)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tar"]
+
+
+def test_damaged_archives_are_named(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_binary(folder, TINY_CIFAR10)
+    whole = pack(folder, tmp_path / "whole.tar.gz", "w:gz").read_bytes()
+    path = tmp_path / "cut.tar.gz"
+    for data in (whole[: len(whole) // 2], whole[:-20], b"<html>", whole[:50] + b"xx" + whole[52:]):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"cut\.tar\.gz"):
+            read_part(TINY_CIFAR10, ArchiveBag(path, 10**6), "train")
+
+
+def test_a_gzip_bomb_is_stopped():
+    bomb = gzip.compress(bytes(50 * 2**20))
+    with pytest.raises(InputError, match="more than the 1,000 bytes"):
+        gunzip(bomb, 1000, "bomb.gz")
