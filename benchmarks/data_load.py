@@ -9,8 +9,8 @@ import resource
 import time
 
 import torch
-from measure import begin, finish, parser
 
+from measure import begin, finish, parser
 from zeroone.data.files import load_data
 from zeroone.data.registry import REGISTRY
 
