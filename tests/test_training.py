@@ -26,7 +26,7 @@ def test_training_on_digits_learns_and_records(digits, tmp_path):
     assert record["result"]["test_error"] < 0.12
     assert [entry["iteration"] for entry in seen] == list(range(1, 13))
     assert (str(run.status), run.n_iter) == ("max_iter", 12)
-    assert run.reason == "12 sweeps were made"
+    assert run.reason == "the limit of max_iter=12 was reached"
     assert set(run.residuals) == {"U_h", "W", "V", "U"}
     folder = run.save(tmp_path / "run")
     written = json.loads((folder / "record.json").read_text())

@@ -182,7 +182,7 @@ def _run_exact(
     solver = ExactBCD(network, network.scaling.apply(part.X), part.y, exact)
     history = [_entry(0, network, parts, solver.terms.weighted(exact.weights), None)]
     status, residuals = Status.MAX_ITER, {}
-    reason = f"{exact.max_iter} sweeps were made"
+    reason = f"the limit of max_iter={exact.max_iter} was reached"
     for k in range(1, exact.max_iter + 1):
         sweep = solver.sweep()
         history.append(_entry(k, network, parts, solver.terms.weighted(exact.weights), sweep))

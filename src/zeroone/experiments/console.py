@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.table import Table
 
 Report = Callable[[dict[str, Any]], None]
+PARTS = ("train", "validation", "test")
 
 
 @contextmanager
@@ -72,23 +73,22 @@ def say(sentence: str) -> None:
 
 
 def _state(entry: dict[str, Any]) -> str:
-    parts = [f"F {entry['F']:.4g}", f"train error {100 * entry['train_error']:.2f}%"]
-    if "test_error" in entry:
-        parts.append(f"test error {100 * entry['test_error']:.2f}%")
-    return ", ".join(parts)
+    errors = [f"{p} error {_percent(entry[f'{p}_error'])}" for p in PARTS if f"{p}_error" in entry]
+    return ", ".join([f"F {entry['F']:.4g}", *errors])
 
 
 def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     """A table of finished training runs, one a row."""
+    results = [record["result"] for record in records.values()]
+    parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
     table = Table(title=title, title_justify="left")
-    for heading in ("run", "train error", "test error", "active units", "parameters", "seconds"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
-    for name, record in records.items():
-        result = record["result"]
+    table.add_column("run")
+    for heading in (*(f"{p} error" for p in parts), "active units", "parameters", "seconds"):
+        table.add_column(heading, justify="right")
+    for name, result in zip(records, results, strict=True):
         table.add_row(
             name,
-            _percent(result["train_error"]),
-            _percent(result.get("test_error")),
+            *(_percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",
             f"{result['seconds']:.1f}",
