@@ -3,7 +3,7 @@
 Those products, for operator i with input V (n x d_in) and output U (n x d_out): V W^T (what the
 U block starts from), R^T V and V^T V (all that the W block needs; V^T V once and for all where V is
 the input), and in the V block S W^T and the product of its residual with the gain. They are timed
-on matrices of the same shapes, in the same blocks of rows, into memory that is there already.
+on matrices of the same shapes, in the same blocks of rows.
 Memory is the growth of the peak resident set, from before the data are made.
 """
 

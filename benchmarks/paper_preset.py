@@ -40,7 +40,7 @@ def main():
     records = {}
     for name, changes in VARIANTS.items():
         settings = TrainSettings.from_options(preset="paper", hidden=hidden, **changes)
-        records[name] = train(data.X, data.y, settings, test=data.test).record
+        records[name] = train(data.X, data.y, settings, test=data.test, name=data.name).record
     record["result"] = {name: summary(r) for name, r in records.items()}
     print_results(f"digits, {len(data.y)} training samples, printed settings", records)
     for name, result in record["result"].items():

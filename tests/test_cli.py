@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +94,14 @@ BAD = {
     "gamma": (("train", "--data", "digits", "--gamma", "0", "--out", "run"), "gamma must be"),
     "lam": (("train", "--data", "digits", "--lam", "-1", "--out", "run"), "lam must be zero or"),
     "folder": (("train", "--data", "digits", *TINY, "--out", "text.npz/run"), "cannot make"),
+    "many threads": (("demo", "--threads", "99999999999"), "threads must be a whole number up to"),
+    "seed": (("demo", "--seed", "-1"), "seed must be a whole number of at least 0"),
+    "deep": (("train", "--data", "one.npz", *TINY, "--out", "a/b/run"), "one class only"),
+    "npy": (("train", "--data", "array.npz", *TINY, "--out", "run"), "cannot be read as .npz"),
+    "diverged": (
+        ("train", "--data", "digits", *TINY, "--beta", "1e30", "--pgm-steps", "50", "--out", "."),
+        "training diverged: F was no longer finite",
+    ),
     "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
     "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
     "no option": (("train", "--data", "digits"), "Missing option '--out'"),
@@ -113,6 +122,8 @@ def test_wrong_input_is_one_sentence_and_exit_2(command, tmp_path, case):
     np.savez(tmp_path / "pickle.npz", X=X.astype(object), y=y)
     np.savez(tmp_path / "nox.npz", y=y)
     (tmp_path / "text.npz").write_text("hello")
+    np.save(tmp_path / "array.npy", X)
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
     before = sorted(p.name for p in tmp_path.iterdir())
     words, sentence = BAD[case]
     code, out, err = command(*words)
@@ -121,11 +132,13 @@ def test_wrong_input_is_one_sentence_and_exit_2(command, tmp_path, case):
     assert err.startswith("zeroone: ")
     assert sentence in err
     assert err.count("\n") == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == before  # nothing half-written
+    left = sorted(p.name for p in tmp_path.iterdir() if p.name != "record.json")
+    assert left == before  # nothing half-written; a run that diverged keeps its record
 
 
 def test_the_installed_command_and_the_module_agree():
-    for words in ([sys.executable, "-m", "zeroone"],):
+    installed = Path(sys.executable).with_name("zeroone")
+    for words in ([sys.executable, "-m", "zeroone"], [installed]):
         done = subprocess.run([*words, "train"], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr == "zeroone: Missing option '--data'.\n"

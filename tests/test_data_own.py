@@ -122,7 +122,7 @@ def test_scaling_is_learned_on_the_training_part_only():
     run = train(X, y, settings, test=(X_test, np.arange(10) % 2))
     rest, cut = stratified_cut(y, 0.25, 7)
     assert run.network.scaling.centre.numpy() == pytest.approx(X[rest].mean(axis=0), abs=1e-6)
-    assert run.record["data"] == {"train": 150, "validation": 50, "test": 10}
+    assert run.record["data"]["samples"] == {"train": 150, "validation": 50, "test": 10}
     assert 0 <= run.record["result"]["validation_error"] <= 1
     assert len(cut) == 50
 

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
 from zeroone import ZeroOneClassifier
@@ -41,6 +42,8 @@ def test_presets_and_options():
     paper = ZeroOneClassifier(hidden=(4,), preset="paper").fit(X, y)
     assert paper.record_["settings"]["exact"]["lam"] == 0.052
     assert paper.n_iter_ == 35
+    assert ZeroOneClassifier(preset="paper")._settings().hidden == (2000, 2000)
+    assert ZeroOneClassifier(preset="paper", lam=0.0)._settings().exact.lam == 0
     other = ZeroOneClassifier(hidden=(4,), lam=0.5, options={"tau": 2.0}, max_iter=1).fit(X, y)
     assert other.record_["settings"]["exact"]["lam"] == 0.5
     assert other.record_["settings"]["exact"]["tau"] == 2.0
@@ -69,3 +72,12 @@ def test_importing_zeroone_stays_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_habits_of_scikit_learn():
+    X, y = np.eye(6), np.array(["a", "b", "c"] * 2, dtype=object)
+    with pytest.raises(NotFittedError):
+        ZeroOneClassifier().predict(X)
+    for random_state in (None, np.random.RandomState(3)):
+        classifier = ZeroOneClassifier((4,), max_iter=1, random_state=random_state)
+        assert set(classifier.fit(X, y).predict(X)) <= {"a", "b", "c"}

@@ -10,7 +10,10 @@ import oracles
 from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.network import Network
 from zeroone.objective import evaluate
+from zeroone.solvers import exact
+from zeroone.solvers.blocks import u_step, v_step_cg
 from zeroone.solvers.exact import PAPER, ExactBCD, ExactSettings
+from zeroone.solvers.linalg import damped_gain
 
 
 def small_solver(seed, head=None, **changes):
@@ -156,6 +159,60 @@ def test_same_seed_same_bits():
         return [op.weight for op in network.operators]
 
     assert all(torch.equal(a, b) for a, b in zip(weights(), weights(), strict=True))
+
+
+def test_flips_and_moves_are_what_happened(monkeypatch):
+    """A V block that asks for the opposite of some bits: the counters see each one that flips."""
+
+    def contrary(_, i):
+        return lambda U, S: torch.where(torch.arange(S.shape[1]) % 3 == 0, 1 - S, S)
+
+    monkeypatch.setattr(ExactBCD, "_v_solver", contrary)
+    for seed in range(6):
+        solver = small_solver(seed, tau=1e-3, pi=10.0, gamma=0.01, lam=0.0, pgm_steps=20)
+        bits = [U > 0 for U in solver.U[:-1]]
+        weights = [op.weight.clone() for op in solver.network.operators]
+        sweep = solver.sweep()
+        now = [U > 0 for U in solver.U[:-1]]
+        changed = [float((a != b).double().mean()) for a, b in zip(now, bits, strict=True)]
+        assert min(changed) > 0.2
+        assert sweep.flipped == pytest.approx(changed)
+        for moved, op, old in zip(sweep.moved, solver.network.operators, weights, strict=True):
+            assert moved == pytest.approx(float((op.weight - old).norm() / old.norm()))
+        assert max(sweep.moved) > 0
+
+
+def test_the_paper_preset_uses_the_printed_formulas(monkeypatch):
+    torch.manual_seed(0)
+    X, y = torch.randn(40, 6), torch.randint(0, 3, (40,))
+    network = Network.dense([6, 8, 8, 3], HardmaxMSE(), bias=False)
+    solver = ExactBCD(network, X, y, PAPER)
+    B = network.operators[-1].apply(solver.V[-1])
+    expected = HardmaxMSE().u_step(B, y, PAPER.tau * 40, printed=True)
+    calls = {"cg": 0, "epsilon": 0}
+
+    def counted_cg(*args, **kwargs):
+        calls["cg"] += 1
+        return v_step_cg(*args, **kwargs)
+
+    def counted_u(*args, printed_epsilon):
+        calls["epsilon"] += printed_epsilon
+        return u_step(*args, printed_epsilon=printed_epsilon)
+
+    monkeypatch.setattr(exact, "v_step_cg", counted_cg)
+    monkeypatch.setattr(exact, "u_step", counted_u)
+    solver.sweep()
+    assert torch.equal(solver.U[-1], expected)
+    assert not torch.equal(expected, HardmaxMSE().u_step(B, y, PAPER.tau * 40))
+    assert calls == {"cg": 2, "epsilon": 2}
+
+
+def test_a_wrong_v_block_shows_in_its_residual(monkeypatch):
+    monkeypatch.setattr(exact, "damped_gain", lambda W, damping: damped_gain(W, damping) / 2)
+    solver = small_solver(3, tau=1.0, pi=0.5)
+    for _ in range(20):
+        solver.sweep()
+    assert solver.residuals()["V"] > 1e-4
 
 
 def test_the_printed_settings():

@@ -1,13 +1,18 @@
 """The operator interface, on Dense and on a convolution that only these tests know."""
 
+from itertools import pairwise
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn.functional import conv2d, conv_transpose2d, unfold
 
+from zeroone.heads import HardmaxMSE
 from zeroone.operators import Dense, Operator
 from zeroone.ops import sum_of_squares
 from zeroone.penalty import column_norms
 from zeroone.solvers.blocks import v_step_cg
+from zeroone.solvers.exact import ExactBCD, ExactSettings
 from zeroone.solvers.pgm import Phi, lipschitz, pgm
 
 
@@ -86,6 +91,44 @@ def test_the_v_block_needs_only_apply_and_adjoint(case):
     V = v_step_cg(U, S, op, 0.7, tol=1e-12)
     gradient = op.adjoint(op.apply(V) - U) + 0.7 * (V - S)
     assert float(gradient.abs().max()) < 1e-9
+
+
+class Flattened(Dense):
+    """A dense layer on the flattened images of the convolution below it."""
+
+    is_matrix = False
+
+    def apply(self, V):
+        return super().apply(V.flatten(1))
+
+    def adjoint(self, E):
+        return super().adjoint(E).reshape(len(E), *self.image)
+
+    def gram(self, V):
+        return super().gram(V.flatten(1))
+
+    def cross(self, E, V):
+        return super().cross(E, V.flatten(1))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_whole_sweeps_run_on_a_convolution(rng, bias):
+    def normal(*shape):
+        return 0.3 * torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    convolution = PlainConvolution(normal(4, 18 + bias), 2, bias)
+    dense = Flattened(normal(3, 64 + bias), 64, bias)
+    dense.image = (4, 4, 4)
+    X, y = normal(12, 2, 6, 6) * 3, torch.arange(12) % 3
+    network = SimpleNamespace(operators=[convolution, dense], head=HardmaxMSE(0.5))
+    settings = ExactSettings(tau=0.1, pi=0.05, gamma=0.01, lam=1e-3, cg_tol=1e-12, pgm_steps=5)
+    solver = ExactBCD(network, X, y, settings)
+    values = [solver.terms.total(solver.weights)]
+    for _ in range(10):
+        values += [block["F"] for block in solver.sweep().blocks]
+    assert all(b <= a + 1e-9 for a, b in pairwise(values))
+    assert values[-1] < values[0]
+    assert set(solver.residuals()) == {"U_h", "W", "V", "U"}
 
 
 def test_dense_starts_small_with_zero_bias(rng):

@@ -84,6 +84,22 @@ def test_lemma_1_also_leaves_ties_between_wrong_leaders():
     assert oracles.u_out_value(solve_out(b, y, mu), b, y, mu) == pytest.approx(1.0)
 
 
+def test_u_out_tie_rule_is_to_stay():
+    b = np.array([2.0, 0.0])  # the projection (1, 1) costs mu/2 * 2 = 1, as much as being wrong
+    assert solve_out(b, 1, 1.0).tolist() == b.tolist()
+    assert solve_out(b, 1, 0.99)[1] > 0.9
+
+
+def test_strictness_survives_flushed_subnormals():
+    B, y = torch.zeros(1, 3), torch.tensor([1])
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush subnormal numbers")
+    try:
+        assert float(HardmaxMSE().losses(HardmaxMSE().u_step(B, y, 1.0), y)) == 0
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_u_out_rows_do_not_mix(rng):
     B = torch.randn(50, 4, generator=rng, dtype=torch.float64).round(decimals=1)
     y = torch.randint(0, 4, (50,), generator=rng)

@@ -39,6 +39,23 @@ def test_the_gain_survives_large_weights_in_float32(rng):
     assert float((V.double() - expected).abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize("emptied", [True, False])
+def test_a_rank_deficient_w_of_large_weights_is_solved(rng, emptied):
+    """Pruning leaves such a W, and rounding makes W W^T + damping I indefinite."""
+    W = 1e4 * torch.randn(300, 3, generator=rng, dtype=torch.float64)
+    spread = torch.randn(3, 300, generator=rng, dtype=torch.float64)
+    if emptied:
+        spread[:, 3:] = 0
+    W = W @ spread
+    S = (torch.rand(5, 300, generator=rng) > 0.5).double()
+    U = S @ W.T + 100 * torch.randn(5, 300, generator=rng, dtype=torch.float64)
+    V = v_step(U, S, Dense(W, 300, False), damped_gain(W, 0.01))
+    expected = oracles.v_minimiser(U.numpy(), S.numpy(), W.numpy(), 0.0, 1.0, 0.01)
+    assert V.numpy() == pytest.approx(expected, abs=1e-3)
+    if emptied:
+        assert torch.equal(V[:, 3:], S[:, 3:])  # units that feed nothing stay where they are
+
+
 def test_conjugate_gradients_reports_what_it_reached(rng):
     A = torch.randn(6, 6, generator=rng, dtype=torch.float64)
     A = A @ A.T + torch.eye(6, dtype=torch.float64)

@@ -182,6 +182,7 @@ def test_stationarity_bites():
         "live column too small": (W / 10, torch.tensor([[0.0, 0.0]]), 0.2**0.5 - 0.2),
         "steep zero column": (W, torch.tensor([[0.0, 10.0]]), 1 - 0.2**0.5),
     }
-    for gradient in at.values():
-        weights, slope, expected = gradient
+    for weights, slope, expected in at.values():
         assert stationarity(weights, slope.double(), 0.1, 1.0) == pytest.approx(expected)
+    bias_slope = torch.tensor([[0.0, 4.0]], dtype=torch.float64)
+    assert stationarity(W, bias_slope, 0.1, 1.0, n_free=1) == pytest.approx(0.4)

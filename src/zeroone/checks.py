@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
 
 
 class InputError(ValueError):
@@ -12,24 +14,30 @@ class InputError(ValueError):
     """
 
 
-def positive(name: str, value: float) -> float:
+def _is_finite(value: Any) -> bool:
+    return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+
+
+def positive(name: str, value: Any) -> float:
     """Require a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
+    if not (_is_finite(value) and value > 0):
         raise InputError(f"{name} must be a positive number, got {value!r}.")
-    return value
+    return float(value)
 
 
-def not_negative(name: str, value: float) -> float:
+def not_negative(name: str, value: Any) -> float:
     """Require a finite number of at least 0."""
-    if not (math.isfinite(value) and value >= 0):
+    if not (_is_finite(value) and value >= 0):
         raise InputError(f"{name} must be zero or a positive number, got {value!r}.")
-    return value
+    return float(value)
 
 
-def count(name: str, value: int) -> int:
-    """Require a whole number of at least 1."""
-    if isinstance(value, bool) or value != int(value) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+def count(name: str, value: Any, *, least: int = 1, most: int = 10**9) -> int:
+    """Require a whole number between ``least`` and ``most``."""
+    whole = type(value) is not bool and isinstance(value, Integral)
+    if not (whole and least <= value <= most):
+        limit = f"up to {most}" if _is_finite(value) and value > most else f"of at least {least}"
+        raise InputError(f"{name} must be a whole number {limit}, got {value!r}.")
     return int(value)
 
 

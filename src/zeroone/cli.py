@@ -92,7 +92,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     required=True,
     help="Folder for model.safetensors and record.json.",
 )
-@click.option("--hidden", default="300,300", show_default=True, help="Hidden layers' widths.")
+@click.option("--hidden", help="Widths of the hidden layers (default: 300,300, or the preset's).")
 @click.option("--solver", default="exact", show_default=True, help="exact: Algorithm 3.")
 @click.option("--preset", help="paper: the printed settings; other options still count.")
 @click.option("--head", default="hardmax", show_default=True, help="hardmax or softmax.")
@@ -105,7 +105,7 @@ def train(
     data_dir: Path | None,
     label: str | None,
     out: Path,
-    hidden: str,
+    hidden: str | None,
     preset: str | None,
     threads: int | None,
     quiet: bool,
@@ -122,12 +122,25 @@ def train(
     from zeroone.training import train as run_training
 
     given = {name: value for name, value in options.items() if value is not None}
-    settings = TrainSettings.from_options(preset, hidden=_widths(hidden), **given)
+    if hidden is not None:
+        given["hidden"] = _widths(hidden)
+    settings = TrainSettings.from_options(preset, **given)
     split = load_data(data, data_dir=data_dir, label=label)
     with _folder(out):
         with progress("training", settings.exact.max_iter, quiet=quiet) as report:
-            run = run_training(split.X, split.y, settings, test=split.test, on_iteration=report)
+            run = run_training(
+                split.X,
+                split.y,
+                settings,
+                test=split.test,
+                name=split.name,
+                on_iteration=report,
+            )
         run.save(out)
+    if run.status == "diverged":
+        raise InputError(
+            f"training diverged: {run.reason}; take a smaller beta or none. The record is in {out}."
+        )
     print_results(f"{split.name}: {run.status}, {run.reason}", {str(out): run.record})
 
 
@@ -257,13 +270,13 @@ def _set_threads(threads: int | None) -> None:
     if threads is not None:
         import torch
 
-        torch.set_num_threads(count("threads", threads))
+        torch.set_num_threads(count("threads", threads, most=1024))
 
 
 @contextmanager
 def _folder(folder: Path) -> Iterator[None]:
     """Make the folder before hours of work depend on it; leave no empty one behind a failure."""
-    made = not folder.exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -271,8 +284,9 @@ def _folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if made and not any(folder.iterdir()):
-            folder.rmdir()
+        for path in made:
+            if path.exists() and not any(path.iterdir()):
+                path.rmdir()
         raise
 
 
@@ -287,6 +301,10 @@ def main() -> None:
         sys.exit(_complain(error.format_message()))
     except InputError as error:
         sys.exit(_complain(str(error)))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        sys.exit(_complain("there is not enough memory for a network of this size."))
     except (KeyboardInterrupt, click.Abort):
         print("zeroone: interrupted; an unfinished run leaves no file.", file=sys.stderr)
         sys.exit(130)

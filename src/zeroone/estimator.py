@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -14,12 +15,12 @@ from zeroone.training import TrainSettings, train
 class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A 0/1 network as a classifier.
 
-    hidden: widths of the hidden layers
+    hidden: widths of the hidden layers; None takes the preset's, else 256, 256
     solver: 'exact', Algorithm 3 of the paper
     head: 'hardmax' (the paper's) or 'softmax'
-    lam: the price of a unit; 0 prunes nothing
-    max_iter: sweeps over all blocks; None takes the solver's own default
-    preset: 'paper' for the printed settings (``hidden`` and the other arguments still count)
+    lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
+    max_iter: sweeps over all blocks; None takes the preset's or the solver's
+    preset: 'paper' for the printed settings
     options: further settings of ``zeroone.training.TrainSettings`` or of the solver, by name
     random_state: the seed of the start
 
@@ -29,15 +30,15 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (256, 256),
+        hidden: tuple[int, ...] | None = None,
         *,
         solver: str = "exact",
         head: str = "hardmax",
-        lam: float = 0.0,
+        lam: float | None = None,
         max_iter: int | None = None,
         preset: str | None = None,
         options: dict[str, Any] | None = None,
-        random_state: int = 0,
+        random_state: Any = 0,
     ) -> None:
         self.hidden = hidden
         self.solver = solver
@@ -49,20 +50,21 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _settings(self) -> TrainSettings:
-        options = dict(self.options or {})
-        if self.max_iter is not None:
-            options["max_iter"] = self.max_iter
+        hidden = (256, 256) if self.hidden is None and self.preset is None else self.hidden
+        given = {"hidden": hidden, "lam": self.lam, "max_iter": self.max_iter}
         return TrainSettings.from_options(
             self.preset,
-            **{
-                "hidden": tuple(self.hidden),
-                "solver": self.solver,
-                "head": self.head,
-                "seed": self.random_state,
-                **({} if self.preset and self.lam == 0 else {"lam": self.lam}),
-                **options,
-            },
+            solver=self.solver,
+            head=self.head,
+            seed=self._seed(),
+            **{name: value for name, value in given.items() if value is not None},
+            **(self.options or {}),
         )
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int):
+            return self.random_state
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "ZeroOneClassifier":
         """Train on the samples X (rows) with the class labels y."""
@@ -81,7 +83,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class label of each sample."""
-        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        scores = self._scores(X)
+        labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:

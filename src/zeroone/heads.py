@@ -76,8 +76,8 @@ class HardmaxMSE(Head):
         The infimum is not attained, as the lead must be strict: we take ``next_up``.
         Tie rule: where both cost the same, b stays.
 
-        Deviates from Lemma 1 (u-outlemma), which raises u_y only and pays up to twice the price
-        (erratum E2); ``printed=True`` is that lemma to the letter, with its epsilon of 1e-10.
+        Deviates from Lemma 1 (u-outlemma), which raises u_y only and often pays more (erratum E2);
+        ``printed=True`` is that lemma to the letter, with its epsilon of 1e-10.
         """
         if printed:
             return self._lemma_1(B, y, mu)

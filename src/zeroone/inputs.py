@@ -25,8 +25,14 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise InputError(f"X must hold numbers, got dtype {array.dtype}.")
     if array.dtype == np.uint8:
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
-    tensor = torch.tensor(array, dtype=dtype)
+        usable = array.flags.writeable and array.flags.c_contiguous
+        return torch.from_numpy(array if usable else array.copy())
+    native = np.float64 if dtype == torch.float64 else np.float32
+    with np.errstate(over="ignore"):
+        tensor = torch.from_numpy(np.array(array, dtype=native, order="C"))
     if not bool(torch.isfinite(tensor).all()):
         raise InputError("X contains NaN or infinity (or a number too large for the dtype).")
+    largest = torch.finfo(dtype).max ** 0.4  # so that its square, summed, is still a number
+    if float(tensor.abs().max()) > largest:
+        raise InputError(f"X holds numbers beyond {largest:.0e}, too large for {dtype}.")
     return tensor

@@ -158,9 +158,22 @@ def load(path: str | Path) -> Network:
         layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
+        _check_loaded(path, tensors, header["classes"])
         return Network(layers, head, scaling, header["classes"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
+
+
+def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) -> None:
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
+        raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
+    scale, centre = tensors["scaling.scale"], tensors["scaling.centre"]
+    if scale.ndim != 0 or float(scale) <= 0 or centre.ndim != 1:
+        raise InputError(f"{path} has a scaling that is not a vector and one positive number.")
+    plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
+    if not plain or len(set(classes)) != len(classes):
+        raise InputError(f"{path} has class labels that are not plain and distinct.")
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Operator:

@@ -7,6 +7,7 @@ the weights are free (``Dense``) or shared between positions (a convolution, who
 - ``apply``:   U = W V + bias
 - ``adjoint``: the transposed linear part, which carries a residual of U back to V
 - ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data
+- ``is_matrix``: whether the V block may factorise ``linear``; without, it uses conjugate gradients
 
 The weights are one matrix of shape (units out, columns). With a bias the last column belongs to
 a constant-1 input: the bias is then trained by the same W block as everything else.
@@ -25,6 +26,7 @@ class Operator(ABC):
     """A linear map with an optional bias, given by its weight matrix ``weight``."""
 
     kind: ClassVar[str]
+    is_matrix: ClassVar[bool] = False  # whether the linear part is ``linear`` itself: V -> V W^T
 
     def __init__(self, weight: Tensor, n_in: int, bias: bool) -> None:
         self.weight = weight
@@ -81,6 +83,7 @@ class Dense(Operator):
     """Every unit below feeds every unit above: ``apply(V) = V @ W.T + bias``."""
 
     kind = "dense"
+    is_matrix = True
 
     @classmethod
     def gaussian(

@@ -31,8 +31,13 @@ def one_hot(y: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
 
 
 def next_up(u: Tensor) -> Tensor:
-    """The smallest representable number above u: how 'just above' survives every dtype."""
-    return torch.nextafter(u, torch.full_like(u, torch.inf))
+    """The smallest number above u: how 'just above' survives every dtype.
+
+    Around 0 it is the smallest normal number, as a subnormal one may be flushed to zero.
+    """
+    up = torch.nextafter(u, torch.full_like(u, torch.inf))
+    tiny = torch.finfo(u.dtype).tiny
+    return torch.where(up.abs() < tiny, tiny, up)
 
 
 def sum_of_squares(T: Tensor) -> float:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from zeroone.storage import write_json
@@ -82,7 +83,9 @@ def _processor() -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
+    """JSON has no NaN, no infinity and no numbers of numpy's own."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,7 @@
 """The one training loop: arrays in; a network, a reason for stopping and a record out."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -50,8 +51,8 @@ class TrainSettings:
         one_of("solver", self.solver, SOLVERS)
         one_of("head", self.head, ["hardmax", "softmax"])
         one_of("dtype", self.dtype, DTYPES)
-        for width in self.hidden:
-            count("every hidden width", width)
+        object.__setattr__(self, "hidden", _checked_widths(self.hidden))
+        count("seed", self.seed, least=0, most=2**63 - 1)
         not_negative("margin", self.margin)
         positive("init_std", self.init_std)
         if not 0 <= self.validation < 1:
@@ -71,6 +72,12 @@ class TrainSettings:
             one_of("option", name, sorted(own | solver))
         exact = replace(base.exact, **{k: v for k, v in options.items() if k in solver})
         return replace(base, exact=exact, **{k: v for k, v in options.items() if k in own})
+
+
+def _checked_widths(hidden: Any) -> tuple[int, ...]:
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+        raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
+    return tuple(count("every hidden width", width, most=10**6) for width in hidden)
 
 
 # Printed: small Gaussian weights, no biases, no margin. Their spread is not printed.
@@ -100,14 +107,18 @@ class Run:
     record: dict[str, Any]
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``model.safetensors`` and ``record.json`` into the folder, which is made."""
+        """Write ``record.json`` and ``model.safetensors`` into the folder, which is made.
+
+        A run that diverged has a record but no model that could be used.
+        """
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
-        self.network.save(folder / "model.safetensors")
         write_record(folder / "record.json", self.record)
+        if self.status is not Status.DIVERGED:
+            self.network.save(folder / "model.safetensors")
         return folder
 
 
@@ -125,10 +136,12 @@ def train(
     settings: TrainSettings | None = None,
     *,
     test: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None = None,
+    name: str | None = None,
     on_iteration: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
+    ``name`` is what the record calls the data, beside their digests.
     ``test`` is scored after every iteration and never used for anything else.
     ``on_iteration`` is given each iteration's entry of the history.
     """
@@ -150,16 +163,22 @@ def train(
     )
     if test is not None:
         parts["test"] = prepare(network, *test)
-    return _run_exact(network, parts, settings, on_iteration)
+    return _run_exact(network, parts, settings, name, on_iteration)
 
 
 def prepare(network: Network, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Part:
     """Raw inputs and labels as a trained network scores them; an unknown label is never right."""
     inputs = network.inputs(X)
-    codes = encode_known_labels(y, network.classes)
-    if len(codes) != len(inputs):
-        raise InputError(f"X has {len(inputs)} rows but y has {len(codes)} labels.")
-    return Part(inputs, codes)
+    return Part(inputs, encode_known_labels(y, network.classes, len(inputs)))
+
+
+def _digest(part: Part) -> str:
+    """A fingerprint of the samples and class numbers, in their order."""
+    digest = hashlib.sha256()
+    for rows in torch.split(part.X, 4096):
+        digest.update(rows.numpy().tobytes())
+    digest.update(part.y.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _cut_validation(part: Part, settings: TrainSettings) -> dict[str, Part]:
@@ -176,6 +195,7 @@ def _run_exact(
     network: Network,
     parts: dict[str, Part],
     settings: TrainSettings,
+    name: str | None,
     on_iteration: Callable[[dict[str, Any]], None] | None,
 ) -> Run:
     exact, part = settings.exact, parts["train"]
@@ -200,7 +220,13 @@ def _run_exact(
                 break
     record = new_record("train", asdict(settings), settings.seed)
     record |= {
-        "data": {name: len(p.y) for name, p in parts.items()},
+        "data": {
+            "name": name,
+            "features": network.n_features,
+            "classes": network.classes,
+            "samples": {part: len(p.y) for part, p in parts.items()},
+            "sha256": {part: _digest(p) for part, p in parts.items()},
+        },
         "network": [op.describe() for op in network.operators],
         "status": str(status),
         "reason": reason,
@@ -208,7 +234,7 @@ def _run_exact(
         "objective": history[-1]["F"],
         "residuals": residuals,
         "result": {
-            **{f"{name}_error": history[-1][f"{name}_error"] for name in parts},
+            **{f"{part}_error": history[-1][f"{part}_error"] for part in parts},
             "active_units": active_units(network),
             "active_inputs": active_inputs(network),
             "parameters": parameters(network),

@@ -33,11 +33,7 @@ class Split:
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
     """Class numbers from 0 and the sorted class labels they stand for."""
-    labels = y.numpy(force=True) if isinstance(y, Tensor) else np.asarray(y)
-    if labels.ndim != 1:
-        raise InputError(f"y must be a vector of class labels, got shape {labels.shape}.")
-    if len(labels) != n_samples:
-        raise InputError(f"X has {n_samples} rows but y has {len(labels)} labels.")
+    labels = _label_vector(y, n_samples)
     if labels.dtype.kind not in "biufU":
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -48,9 +44,20 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
     return torch.tensor(codes, dtype=torch.long), classes.tolist()
 
 
-def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel]) -> Tensor:
-    """Class numbers of labels a network knows; -1, which no prediction equals, for others."""
+def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
     labels = y.numpy(force=True) if isinstance(y, Tensor) else np.asarray(y)
+    if labels.ndim != 1:
+        raise InputError(f"y must be a vector of class labels, got shape {labels.shape}.")
+    if len(labels) != n_samples:
+        raise InputError(f"X has {n_samples} rows but y has {len(labels)} labels.")
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+        return labels.astype(str)
+    return labels
+
+
+def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samples: int) -> Tensor:
+    """Class numbers of labels a network knows; -1, which no prediction equals, for others."""
+    labels = _label_vector(y, n_samples)
     number = {label: code for code, label in enumerate(classes)}
     return torch.tensor([number.get(label, -1) for label in labels.tolist()], dtype=torch.long)
 

@@ -28,7 +28,7 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
             f"objects in place of plain arrays."

@@ -23,7 +23,9 @@ def run_demo(out: Path, *, seed: int = 0, quiet: bool = False) -> dict[str, dict
     for name, options in RUNS.items():
         settings = TrainSettings.from_options(**options, hidden=HIDDEN, seed=seed)
         with progress(f"{name:17}", settings.exact.max_iter, quiet=quiet) as report:
-            run = train(data.X, data.y, settings, test=data.test, on_iteration=report)
+            run = train(
+                data.X, data.y, settings, test=data.test, name=data.name, on_iteration=report
+            )
         run.save(out / name.replace("'", "").replace(",", "").replace(" ", "-").lower())
         records[name] = run.record
     figure = plot_training(records, out / "training.png")

@@ -35,7 +35,8 @@ class ExactSettings:
     pgm_steps, max_iter: the paper's L and K
     tol: stop when all four stationarity residuals are at most this (looked at every
         ``check_every`` sweeps; 0 never stops early)
-    v_solver: 'factor' (Cholesky or Woodbury) or 'cg' (the paper's), the latter to ``cg_tol``
+    v_solver: 'factor' (Cholesky or Woodbury, where the operator is a matrix) or 'cg' (the
+        paper's), the latter to ``cg_tol``
     printed: Lemma 1 and the epsilons of 1e-10 as printed, in place of the exact U blocks
     """
 
@@ -163,7 +164,7 @@ class ExactBCD:
     def _v_solver(self, i: int) -> Callable[[Tensor, Tensor], Tensor]:
         """The V block below operator i, as a function of (U_i, step(U_{i-1}))."""
         op, damping, settings = self.network.operators[i], self.weights.damping, self.settings
-        if settings.v_solver == "cg":
+        if settings.v_solver == "cg" or not op.is_matrix:
             return lambda U, S: v_step_cg(U, S, op, damping, tol=settings.cg_tol)
         gain = damped_gain(op.linear, damping)
         return lambda U, S: v_step(U, S, op, gain)
@@ -243,8 +244,9 @@ class ExactBCD:
         """How far each block is from its stationarity condition (label G-In3), the worst case.
 
         U_h, U: by how much an entry or sample misses the minimum of its sub-problem, on the scale
-        where one wrong bit or class costs about 1. V: the largest distance of an entry to the
-        minimiser. W: the distance from P-stationarity in the units of W, zero columns included.
+        where one wrong bit or class costs about 1. V: the largest entry of the gradient over pi,
+        which bounds the distance to the minimiser. W: the distance from
+        P-stationarity in the units of W, zero columns included.
         """
         return {
             "U_h": self._worst_gap(len(self.U) - 1),
@@ -266,12 +268,12 @@ class ExactBCD:
         return worst
 
     def _v_residual(self, i: int) -> float:
-        op = self.network.operators[i]
-        gain = damped_gain(op.linear, self.weights.damping)
+        op, damping = self.network.operators[i], self.weights.damping
         worst = 0.0
         for rows in self._rows():
-            best = v_step(self.U[i][rows], step(self.U[i - 1][rows]), op, gain)
-            worst = max(worst, float((self.V[i][rows] - best).abs().max()))
+            V, S = self.V[i][rows], step(self.U[i - 1][rows])
+            gradient = op.adjoint(op.apply(V) - self.U[i][rows]) / damping + (V - S)
+            worst = max(worst, float(gradient.abs().max()))
         return worst
 
     def _w_residual(self, i: int) -> float:

@@ -6,24 +6,36 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+CONDITION = 1e-11  # damping / trace below which a Cholesky factor in float64 is not trusted
+
 
 def damped_gain(W: Tensor, damping: float) -> Tensor:
     """The matrix K with  R @ K.T = argmin_D ||R - D W^T||^2 + damping ||D||^2  for every R.
 
     K = (W^T W + damping I)^-1 W^T = W^T (W W^T + damping I)^-1  (the second by Woodbury): one
     Cholesky factorisation of the smaller of the two Gram matrices, in float64 because the
-    damping may be tiny beside W^T W. It costs nothing that grows with the number of samples.
+    damping may be small beside W^T W; where it is too small even for that, an SVD of W.
+    It costs nothing that grows with the number of samples. Empty columns of W drop out at once.
     """
-    W64 = W.double()
-    d_out, d_in = W64.shape
-    small = W64 @ W64.T if d_out <= d_in else W64.T @ W64
+    used = (W != 0).any(dim=0)
+    gain = torch.zeros(W.shape[1], W.shape[0], dtype=W.dtype)
+    gain[used] = _full_gain(W[:, used].double(), damping).to(W.dtype)
+    return gain
+
+
+def _full_gain(W: Tensor, damping: float) -> Tensor:
+    d_out, d_in = W.shape
+    small = W @ W.T if d_out <= d_in else W.T @ W
+    well_conditioned = damping > CONDITION * float(small.trace())
     small.diagonal().add_(damping)
-    factor = torch.linalg.cholesky(small)
+    factor, failed = torch.linalg.cholesky_ex(small)
+    if bool(failed) or not well_conditioned:
+        P, s, Qt = torch.linalg.svd(W, full_matrices=False)
+        by_svd: Tensor = Qt.T @ ((s / (s.square() + damping))[:, None] * P.T)
+        return by_svd
     if d_out <= d_in:
-        gain_transposed = torch.cholesky_solve(W64, factor)
-    else:
-        gain_transposed = torch.cholesky_solve(W64.T.contiguous(), factor).T
-    return gain_transposed.T.to(W.dtype)
+        return torch.cholesky_solve(W, factor).T
+    return torch.cholesky_solve(W.T.contiguous(), factor)
 
 
 @dataclass(frozen=True)
