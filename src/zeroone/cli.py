@@ -1,5 +1,6 @@
 """The command line: argument parsing only. Wrong input ends with one sentence and exit code 2."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -295,6 +296,8 @@ def _folder(folder: Path) -> Iterator[None]:
 
 def main() -> None:
     """Run a command: exit 0 on success, 2 on wrong input, 130 when interrupted."""
+    # Threads that wait should sleep, not spin: on a machine with other work spinning costs minutes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
