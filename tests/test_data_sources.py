@@ -331,6 +331,14 @@ def test_the_users_own_files_stay(site, root):
     assert (root / "arrays/mnist/precious").exists()
 
 
+def test_broken_files_in_the_data_folder_are_named(root):
+    root.mkdir()
+    write_idx(root, TINY_MNIST, packed=True)
+    (root / FILES[0]).write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"train-images.* truncated or damaged .*data get mnist"):
+        from_cache(TINY_MNIST, root)
+
+
 def test_looking_for_data_makes_no_folder(tmp_path):
     with pytest.raises(InputError, match="is not in"):
         from_cache(replace(TINY_MNIST, folders=()), tmp_path / "typo" / "sub")

@@ -55,8 +55,8 @@ class TrainSettings:
         count("seed", self.seed, least=0, most=2**63 - 1)
         not_negative("margin", self.margin)
         positive("init_std", self.init_std)
-        if not 0 <= self.validation < 1:
-            raise InputError(f"validation must be at least 0 and below 1, got {self.validation!r}.")
+        if not_negative("validation", self.validation) >= 1:
+            raise InputError(f"validation must be below 1, got {self.validation!r}.")
         if self.head == "softmax" and self.exact.printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -54,13 +54,18 @@ def obtain(
 def from_cache(spec: DataSpec, data_dir: Path | None = None) -> Split:
     """The data set, if it is there already or its files lie about; nothing is downloaded."""
     root = cache_root(data_dir)
-    found = load_cached(spec, root)
+    found, broken = load_cached(spec, root), ""
     if found is None and (root.is_dir() or any(Path(f).is_dir() for f in spec.folders)):
-        with _writing_to(spec, root), locked(spec, root), suppress(_NotThere):
-            _from_files(spec, root)
+        with _writing_to(spec, root), locked(spec, root):
+            try:
+                _from_files(spec, root)
+            except _NotThere as reason:
+                broken = f" ({reason})" if str(reason) else ""
         found = load_cached(spec, root)
     if found is None:
-        raise InputError(f"{spec.name} is not in {root}: run 'zeroone data get {spec.name}' first.")
+        raise InputError(
+            f"{spec.name} is not in {root}{broken}: run 'zeroone data get {spec.name}' first."
+        )
     return found
 
 

@@ -62,10 +62,8 @@ class ExactSettings:
             count(name, getattr(self, name))
         if self.beta is not None:
             positive("beta", self.beta)
-        if not 0 < self.step_fraction < 1:
-            raise InputError(
-                f"step_fraction must lie strictly between 0 and 1, got {self.step_fraction!r}."
-            )
+        if positive("step_fraction", self.step_fraction) >= 1:
+            raise InputError(f"step_fraction must be below 1, got {self.step_fraction!r}.")
         not_negative("tol", self.tol)
         one_of("v_solver", self.v_solver, V_SOLVERS)
 
