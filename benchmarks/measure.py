@@ -26,11 +26,14 @@ def interleaved(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, 
     }
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(
+    description: str, *, repeats: int | None = 5, threads: int = 2
+) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=description)
     arguments.add_argument("--json", type=Path, help="write the record here")
-    arguments.add_argument("--repeats", type=int, default=5)
-    arguments.add_argument("--threads", type=int, default=2)
+    if repeats is not None:
+        arguments.add_argument("--repeats", type=int, default=repeats)
+    arguments.add_argument("--threads", type=int, default=threads)
     return arguments
 
 
@@ -40,7 +43,9 @@ def begin(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     return new_record(kind, settings, seed=0)
 
 
-def finish(record: dict[str, Any], path: Path | None) -> None:
+def finish(record: dict[str, Any], path: Path | None, *, quiet: bool = False) -> None:
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        print(f"record: {write_record(path, record)}")
+        write_record(path, record)
+        if not quiet:
+            print(f"record: {path}")

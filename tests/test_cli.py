@@ -14,7 +14,8 @@ from zeroone import load
 from zeroone.cli import main
 from zeroone.data.registry import REGISTRY
 
-TINY = ["--hidden", "20", "--max-iter", "2", "--quiet"]
+TINY = ["--hidden", "20", "--epochs", "2", "--quiet"]
+EXACT = ["--solver", "exact", "--hidden", "20", "--max-iter", "2", "--quiet"]
 
 
 @pytest.fixture
@@ -50,16 +51,17 @@ def test_own_data_and_progress_lines(command, tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.array(["yes", "no"] * 20)
     np.savez(tmp_path / "own.npz", X=X, y=y)
-    words = ["--hidden", "5", "--max-iter", "3", "--seed", "4", "--out", "run"]
+    words = ["--hidden", "5", "--epochs", "3", "--seed", "4", "--out", "run"]
     code, _, err = command("train", "--data", "own.npz", *words)
     assert code == 0
-    assert "training: sweep 3/3, F " in err
+    assert "training: epoch 3/3, loss " in err
+    assert "bits flipped" in err
     network = load(tmp_path / "run/model.safetensors")
     assert set(network.predict(X)) <= {"yes", "no"}
 
 
 def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch):
-    runs = {"one": {"max_iter": 2}, "two": {"max_iter": 2, "lam": 0.1}}
+    runs = {"one": {"epochs": 2}, "two": {"solver": "exact", "max_iter": 2, "lam": 0.1}}
     monkeypatch.setattr("zeroone.experiments.demo.RUNS", runs)
     code, out, _ = command("demo", "--out", "here", "--quiet")
     assert code == 0
@@ -114,9 +116,18 @@ BAD = {
     "width": (("train", "--data", "digits", "--hidden", "0", "--out", "run"), "hidden width"),
     "widths": (("train", "--data", "digits", "--hidden", "a,b", "--out", "run"), "--hidden takes"),
     "solver": (("train", "--data", "digits", "--solver", "x", "--out", "run"), "unknown solver"),
-    "tau": (("train", "--data", "digits", "--tau", "0", "--out", "run"), "tau must be a positive"),
-    "pi": (("train", "--data", "digits", "--pi", "-1", "--out", "run"), "pi must be a positive"),
-    "gamma": (("train", "--data", "digits", "--gamma", "0", "--out", "run"), "gamma must be"),
+    "tau": (
+        ("train", "--data", "digits", *EXACT, "--tau", "0", "--out", "run"),
+        "tau must be a positive",
+    ),
+    "pi": (
+        ("train", "--data", "digits", *EXACT, "--pi", "-1", "--out", "run"),
+        "pi must be a positive",
+    ),
+    "gamma": (
+        ("train", "--data", "digits", *EXACT, "--gamma", "0", "--out", "run"),
+        "gamma must be",
+    ),
     "lam": (("train", "--data", "digits", "--lam", "-1", "--out", "run"), "lam must be zero or"),
     "folder": (("train", "--data", "digits", *TINY, "--out", "text.npz/run"), "cannot make"),
     "many threads": (("demo", "--threads", "99999999999"), "threads must be a whole number up to"),
@@ -124,9 +135,20 @@ BAD = {
     "deep": (("train", "--data", "one.npz", *TINY, "--out", "a/b/run"), "one class only"),
     "npy": (("train", "--data", "array.npz", *TINY, "--out", "run"), "cannot be read as .npz"),
     "diverged": (
-        ("train", "--data", "digits", *TINY, "--beta", "1e30", "--pgm-steps", "50", "--out", "."),
+        ("train", "--data", "digits", *EXACT, "--beta", "1e30", "--pgm-steps", "50", "--out", "."),
         "training diverged: F was no longer finite",
     ),
+    "other solver": (
+        ("train", "--data", "digits", "--tau", "1", "--out", "run"),
+        "tau is a setting of solver='exact'",
+    ),
+    "flip rate": (("train", "--data", "digits", "--flip-rate", "2", "--out", "run"), "flip_rate"),
+    "keep": (("train", "--data", "digits", "--keep", "0", "--out", "run"), "keep must be above 0"),
+    "batch": (
+        ("train", "--data", "digits", "--batch", "1438", "--out", "run"),
+        "batch=1438 is larger than the 1437 training samples.",
+    ),
+    "resume": (("train", "--data", "digits", "--out", "run", "--resume"), "no unfinished run"),
     "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
     "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
     "no option": (("train", "--data", "digits"), "Missing option '--out'"),

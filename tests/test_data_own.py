@@ -149,7 +149,7 @@ def test_the_cut_is_stratified_and_repeatable():
 def test_scaling_is_learned_on_the_training_part_only():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), np.arange(200) % 2
-    settings = TrainSettings.from_options(hidden=(4,), max_iter=1, validation=0.25, seed=7)
+    settings = TrainSettings.from_options(hidden=(4,), epochs=1, validation=0.25, seed=7)
     X_test = 1000 + rng.normal(size=(10, 3))
     run = train(X, y, settings, test=(X_test, np.arange(10) % 2))
     rest, cut = stratified_cut(y, 0.25, 7)
@@ -173,7 +173,7 @@ def test_scaling_matches_the_definition_on_bytes():
 
 def test_bytes_stay_bytes_until_a_batch_is_taken():
     X = np.random.default_rng(0).integers(0, 256, size=(50, 6), dtype=np.uint8)
-    run = train(X, np.arange(50) % 2, TrainSettings.from_options(hidden=(4,), max_iter=1))
+    run = train(X, np.arange(50) % 2, TrainSettings.from_options(hidden=(4,), epochs=1))
     inputs = run.network.inputs(X)
     assert inputs.dtype == torch.uint8
     assert inputs.data_ptr() == X.ctypes.data  # not even copied

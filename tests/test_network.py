@@ -129,7 +129,7 @@ def test_foreign_and_broken_files_are_refused_in_one_sentence(tmp_path):
     for scale in (torch.tensor(0.0), torch.ones(2)):
         network = make(scaling=Scaling(torch.zeros(4), scale))
         network.save(path)
-        refused("a scaling that is not a vector and one positive number")
+        refused("a scaling whose scales are not positive, or not as many")
     network = make()
     network.operators[1].weight = network.operators[1].weight.double()
     network.save(path)

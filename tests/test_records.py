@@ -22,8 +22,8 @@ def test_the_commit_is_none_outside_a_checkout(tmp_path, monkeypatch):
 
 
 def test_quiet_progress_reports_nothing():
-    with progress("x", 3, quiet=True) as report:
-        assert report is None
+    with progress("x", quiet=True) as callbacks:
+        assert callbacks == []
 
 
 def test_a_run_without_test_part_and_without_hidden_layers_prints(capsys):

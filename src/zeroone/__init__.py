@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 from zeroone.version import __version__
 
 __all__ = [
+    "Callback",
     "ExactSettings",
     "Network",
+    "StochasticSettings",
     "TrainSettings",
     "ZeroOneClassifier",
     "__version__",
@@ -18,11 +20,14 @@ if TYPE_CHECKING:
     from zeroone.estimator import ZeroOneClassifier
     from zeroone.network import Network, load
     from zeroone.solvers.exact import ExactSettings
-    from zeroone.training import TrainSettings, train
+    from zeroone.solvers.stochastic import StochasticSettings
+    from zeroone.training import Callback, TrainSettings, train
 
 _HOME = {
+    "Callback": "zeroone.training",
     "ExactSettings": "zeroone.solvers.exact",
     "Network": "zeroone.network",
+    "StochasticSettings": "zeroone.solvers.stochastic",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
     "load": "zeroone.network",

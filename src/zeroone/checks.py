@@ -32,6 +32,13 @@ def not_negative(name: str, value: Any) -> float:
     return float(value)
 
 
+def share(name: str, value: Any) -> float:
+    """Require a number between 0 and 1, both allowed."""
+    if not (_is_finite(value) and 0 <= value <= 1):
+        raise InputError(f"{name} must lie between 0 and 1, got {value!r}.")
+    return float(value)
+
+
 def count(name: str, value: Any, *, least: int = 1, most: int = 10**9) -> int:
     """Require a whole number between ``least`` and ``most``."""
     whole = type(value) is not bool and isinstance(value, Integral)

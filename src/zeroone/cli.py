@@ -41,16 +41,32 @@ def run_options(command: Command) -> Command:
 
 
 def solver_options(command: Command) -> Command:
-    """The solver's numbers; None leaves the preset's or the default value."""
+    """The solvers' numbers; None leaves the preset's or the default value."""
     for name, kind, text in (
-        ("max-iter", int, "Sweeps over all blocks (the paper's K)."),
-        ("pgm-steps", int, "Steps of each W block (the paper's L)."),
-        ("beta", float, "Size of a W step (default: from the Lipschitz constant)."),
-        ("pi", float, "Weight of V = step(U)."),
-        ("tau", float, "Weight of U = W V."),
-        ("gamma", float, "Weight of the ridge term."),
+        ("max-iter", int, "exact: sweeps over all blocks (the paper's K)."),
+        ("pgm-steps", int, "exact: steps of each W block (the paper's L)."),
+        ("beta", float, "exact: size of a W step (default: from the Lipschitz constant)."),
+        ("pi", float, "exact: weight of V = step(U)."),
+        ("tau", float, "exact: weight of U = W V."),
+        ("gamma", float, "exact: weight of the ridge term."),
+        ("u-step", str, "stochastic: expected (default), drawn or half."),
+        ("v-step", str, "stochastic: one-step (default) or solve."),
+        ("v-damping", float, "stochastic: damping of the solved V block (default: 10)."),
+        ("input-dropout", float, "stochastic: share of inputs dropped (default: 0.2)."),
+        ("smoothing", float, "stochastic: label smoothing (default: 0.1)."),
+        ("damping", float, "stochastic: damping of the W block (default: 2)."),
+        ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
+        ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
+        ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
+        ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
+        ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),
+        ("flip-rate", float, "stochastic: bits a batch may flip, at the start (default: 0.2)."),
+        ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
+        ("batch", int, "stochastic: samples a batch (default: 256)."),
+        ("epochs", int, "stochastic: passes over the data (default: 10, more on small data)."),
         ("lam", float, "Price of a unit; 0 prunes nothing."),
-        ("margin", float, "Lead by which a class must win to count as right."),
+        ("margin", float, "hardmax: lead by which a class must win to count as right."),
+        ("patience", int, "Stop after so many epochs without a better validation error."),
     ):
         command = click.option(f"--{name}", type=kind, help=text)(command)
     return command
@@ -93,10 +109,12 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     required=True,
     help="Folder for model.safetensors and record.json.",
 )
-@click.option("--hidden", help="Widths of the hidden layers (default: 300,300, or the preset's).")
-@click.option("--solver", default="exact", show_default=True, help="exact: Algorithm 3.")
+@click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out.")
+@click.option("--hidden", help="Widths of the hidden layers (default: 256,256, or the preset's).")
+@click.option("--solver", help="stochastic (default) or exact, Algorithm 3 of the paper.")
 @click.option("--preset", help="paper: the printed settings; other options still count.")
-@click.option("--head", default="hardmax", show_default=True, help="hardmax or softmax.")
+@click.option("--head", help="softmax (default) or hardmax.")
+@click.option("--scaling", help="Of the inputs: auto (default), common or feature.")
 @click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
 @solver_options
@@ -106,6 +124,7 @@ def train(
     data_dir: Path | None,
     label: str | None,
     out: Path,
+    resume: bool,
     hidden: str | None,
     preset: str | None,
     threads: int | None,
@@ -115,6 +134,8 @@ def train(
     """Train a network and write it with the record of the run.
 
     Example: zeroone train --data digits --hidden 300,300 --out runs/digits
+
+    After an interruption, the same command with --resume goes on where it stopped.
     """
     _set_threads(threads)
     from zeroone.data.files import load_data
@@ -127,20 +148,20 @@ def train(
         given["hidden"] = _widths(hidden)
     settings = TrainSettings.from_options(preset, **given)
     split = load_data(data, data_dir=data_dir, label=label)
-    with _folder(out):
-        with progress("training", settings.exact.max_iter, quiet=quiet) as report:
-            run = run_training(
-                split.X,
-                split.y,
-                settings,
-                test=split.test,
-                name=split.name,
-                on_iteration=report,
-            )
-        run.save(out)
+    with _folder(out), progress("training", quiet=quiet) as callbacks:
+        run = run_training(
+            split.X,
+            split.y,
+            settings,
+            test=split.test,
+            name=split.name,
+            callbacks=callbacks,
+            out=out,
+            resume=resume,
+        )
     if run.status == "diverged":
         raise InputError(
-            f"training diverged: {run.reason}; take a smaller beta or none. The record is in {out}."
+            f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
         )
     print_results(f"{split.name}: {run.status}, {run.reason}", {str(out): run.record})
 
@@ -159,10 +180,10 @@ def evaluate(model: Path, data: str, data_dir: Path | None, label: str | None) -
     """
     from zeroone.data.files import load_data
     from zeroone.metrics import error_rate
-    from zeroone.training import prepare
+    from zeroone.training.parts import known_part
 
     network, split = _load(model), load_data(data, data_dir=data_dir, label=label)
-    part = prepare(network, *(split.test or (split.X, split.y)))
+    part = known_part(network, *(split.test or (split.X, split.y)))
     error = error_rate(network, part.X, part.y)
     print(f"{'test' if split.test else 'data'} error {100 * error:.2f}% of {len(part.y)} samples")
 
@@ -313,7 +334,10 @@ def main() -> None:
             raise
         sys.exit(_complain("there is not enough memory for a network of this size."))
     except (KeyboardInterrupt, click.Abort):
-        print("zeroone: interrupted; an unfinished run leaves no file.", file=sys.stderr)
+        print(
+            "zeroone: interrupted; 'zeroone train' goes on with the same command and --resume.",
+            file=sys.stderr,
+        )
         sys.exit(130)
     sys.exit(0)
 

@@ -16,25 +16,30 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A 0/1 network as a classifier.
 
     hidden: widths of the hidden layers; None takes the preset's, else 256, 256
-    solver: 'exact', Algorithm 3 of the paper
-    head: 'hardmax' (the paper's) or 'softmax'
+    solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
+    epochs: passes over the data of the stochastic solver; None takes 10, more on small data
+    head: 'softmax' or 'hardmax' (the paper's)
     lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
-    max_iter: sweeps over all blocks; None takes the preset's or the solver's
-    preset: 'paper' for the printed settings
-    options: further settings of ``zeroone.training.TrainSettings`` or of the solver, by name
-    random_state: the seed of the start
+    keep: the share of hidden units that the stochastic solver keeps; None keeps all
+    max_iter: sweeps of the exact solver; None takes the preset's or the solver's
+    preset: 'paper' for the printed settings, with their solver and head
+    options: further settings of ``zeroone.TrainSettings`` or of the solver, by name
+    random_state: the seed of the start and of the batches
 
     After ``fit``: ``network_``, ``classes_``, ``n_iter_``, ``status_``, ``record_``,
-    ``loss_curve_`` (F after each sweep), ``n_active_`` (active units per hidden layer).
+    ``loss_curve_`` (the loss of each epoch, or F after each sweep), ``n_active_`` (active units
+    per hidden layer).
     """
 
     def __init__(
         self,
         hidden: tuple[int, ...] | None = None,
         *,
-        solver: str = "exact",
-        head: str = "hardmax",
+        solver: str = "stochastic",
+        epochs: int | None = None,
+        head: str = "softmax",
         lam: float | None = None,
+        keep: float | None = None,
         max_iter: int | None = None,
         preset: str | None = None,
         options: dict[str, Any] | None = None,
@@ -42,20 +47,23 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.hidden = hidden
         self.solver = solver
+        self.epochs = epochs
         self.head = head
         self.lam = lam
+        self.keep = keep
         self.max_iter = max_iter
         self.preset = preset
         self.options = options
         self.random_state = random_state
 
     def _settings(self) -> TrainSettings:
-        hidden = (256, 256) if self.hidden is None and self.preset is None else self.hidden
-        given = {"hidden": hidden, "lam": self.lam, "max_iter": self.max_iter}
+        given = {
+            name: getattr(self, name) for name in ("hidden", "epochs", "lam", "keep", "max_iter")
+        }
+        if self.preset is None:
+            given |= {"solver": self.solver, "head": self.head}
         return TrainSettings.from_options(
             self.preset,
-            solver=self.solver,
-            head=self.head,
             seed=self._seed(),
             **{name: value for name, value in given.items() if value is not None},
             **(self.options or {}),
@@ -77,7 +85,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = run.n_iter
         self.status_ = str(run.status)
         self.record_ = run.record
-        self.loss_curve_ = [entry["F"] for entry in run.record["history"]]
+        history = run.record["history"]
+        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in history if entry["loss"]]
         self.n_active_ = run.record["result"]["active_units"]
         return self
 

@@ -34,6 +34,10 @@ class Head(ABC):
         """The U_h block; ``printed`` asks for the paper's own formula where it differs."""
 
     @abstractmethod
+    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The change of the scores that stochastic BCD asks for: E_h = U_h - B."""
+
+    @abstractmethod
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """How much each row of U exceeds the minimum of its sub-problem (at least 0)."""
 
@@ -86,6 +90,13 @@ class HardmaxMSE(Head):
         kept = self._break_ties(B, y)
         stays = too_dear & (self.losses(B, y) > 0)
         return torch.where(stays[:, None], kept, projected)
+
+    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
+        """E_h = U_h - B of the U_h block for mu -> 0: every sample is worth its projection.
+
+        ``smoothing`` has no part in it: the margin bounds how far a class may lead.
+        """
+        return self._project(B, y) - B
 
     def _project(self, B: Tensor, y: Tensor) -> Tensor:
         """Project onto {u_y >= u_j + margin}, then let u_y strictly exceed: sort and average.
@@ -170,6 +181,16 @@ class SoftmaxCE(Head):
                 break
             U = self._line_search(U, _newton_direction(P, G, mu), G, B, y, mu)
         return U
+
+    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """E_h = t - softmax(b), one gradient step of the cross entropy from B.
+
+        The target t is 1 - smoothing for the sample's class, the rest shared by all classes
+        (label smoothing: Szegedy et al. 2016).
+        """
+        E = torch.softmax(B, dim=1).neg_().add_(smoothing / B.shape[1])
+        own = torch.full((len(y), 1), 1 - smoothing, dtype=B.dtype, device=B.device)
+        return E.scatter_add_(1, y[:, None], own)
 
     def _line_search(
         self, U: Tensor, direction: Tensor, G: Tensor, B: Tensor, y: Tensor, mu: float

@@ -36,3 +36,12 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     if float(tensor.abs().max()) > largest:
         raise InputError(f"X holds numbers beyond {largest:.0e}, too large for {dtype}.")
     return tensor
+
+
+def check_width(inputs: Tensor, n_features: int) -> Tensor:
+    """Require as many features as the network takes."""
+    if inputs.shape[1] != n_features:
+        raise InputError(
+            f"the network takes {n_features} features, the data have {inputs.shape[1]}."
+        )
+    return inputs

@@ -1,18 +1,33 @@
 """Measures of a trained network: errors, active units, parameters."""
 
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor
 
 from zeroone.network import BATCH_ROWS, Network
 from zeroone.ops import classify
 from zeroone.penalty import active_columns
+from zeroone.scaling import Scaling
 
 
-def error_rate(network: Network, X: Tensor, y: Tensor) -> float:
-    """The share of raw samples that the consistent forward pass gets wrong."""
+class Model(Protocol):
+    """What can be scored: a 0/1 network or a rival."""
+
+    scaling: Scaling
+
+    def forward(self, V: Tensor) -> Tensor:
+        """The scores of already scaled inputs."""
+
+
+def error_rate(model: Model, X: Tensor, y: Tensor) -> float:
+    """The share of raw samples that the (for 0/1 networks: consistent) forward pass gets wrong."""
     wrong = 0
-    for rows, labels in zip(torch.split(X, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True):
-        wrong += int((classify(network.forward(network.scaling.apply(rows))) != labels).sum())
+    with torch.no_grad():
+        for rows, labels in zip(
+            torch.split(X, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True
+        ):
+            wrong += int((classify(model.forward(model.scaling.apply(rows))) != labels).sum())
     return wrong / len(y)
 
 
@@ -45,3 +60,12 @@ def parameters(network: Network) -> int:
         above * (below * op.group + op.n_free)
         for op, below, above in zip(network.operators, alive[:-1], alive[1:], strict=True)
     )
+
+
+def network_sizes(network: Network) -> dict[str, Any]:
+    """Of a 0/1 network, dead units left out."""
+    return {
+        "active_units": active_units(network),
+        "active_inputs": active_inputs(network),
+        "parameters": parameters(network),
+    }

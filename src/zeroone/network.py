@@ -15,11 +15,11 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
-from zeroone.inputs import check_inputs
+from zeroone.inputs import check_inputs, check_width
 from zeroone.operators import Dense, Operator
 from zeroone.ops import classify, step
 from zeroone.scaling import Scaling
-from zeroone.storage import read_model, write_model
+from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
 FORMAT_VERSION = 1
@@ -66,21 +66,32 @@ class Network:
         widths: list[int],
         head: Head,
         *,
-        std: float = 0.01,
+        std: float | None = None,
         bias: bool = True,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
     ) -> "Network":
-        """A fully connected network of the given widths (inputs first, classes last)."""
+        """A fully connected network of the given widths (inputs first, classes last).
+
+        Gaussian weights with spread ``std`` and biases of zero; without ``std`` a balanced start:
+        every hidden unit is on for about half of the samples, and the scores are small.
+        """
         for width in widths:
             count("every layer's width", width)
         generator = torch.Generator().manual_seed(seed)
-        operators: list[Operator] = [
-            Dense.gaussian(n_in, n_out, std=std, bias=bias, generator=generator, dtype=dtype)
-            for n_in, n_out in pairwise(widths)
-        ]
+        operators: list[Operator] = []
+        for n_in, n_out in pairwise(widths):
+            spread = n_in**-0.5 if std is None else std
+            op = Dense.gaussian(
+                n_in, n_out, std=spread, bias=bias, generator=generator, dtype=dtype
+            )
+            if std is None and operators and op.offset is not None:
+                op.offset.copy_(-op.linear.sum(dim=1) / 2)  # bits average 1/2
+            operators.append(op)
+        if std is None:
+            operators[-1].weight *= 0.1
         return cls(operators, head, scaling, classes)
 
     @property
@@ -106,7 +117,11 @@ class Network:
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for raw inputs."""
-        V, activations = self.scaling.apply(self.inputs(X)), []
+        return self.hidden_bits(self.scaling.apply(self.inputs(X)))
+
+    def hidden_bits(self, V: Tensor) -> list[Tensor]:
+        """The 0/1 activations of every hidden layer for already scaled inputs."""
+        activations = []
         for op in self.operators[:-1]:
             V = step(op.apply(V))
             activations.append(V)
@@ -129,12 +144,7 @@ class Network:
 
     def inputs(self, X: ArrayLike | Tensor) -> Tensor:
         """Raw inputs, checked; bytes stay bytes until a batch is scaled."""
-        inputs = check_inputs(X, self.dtype)
-        if inputs.shape[1] != self.n_features:
-            raise InputError(
-                f"the network takes {self.n_features} features, the data have {inputs.shape[1]}."
-            )
-        return inputs
+        return check_width(check_inputs(X, self.dtype), self.n_features)
 
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, all or nothing."""
@@ -148,7 +158,7 @@ class Network:
         tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
-        return write_model(Path(path), header, tensors)
+        return write_tensors(Path(path), MODEL, header, tensors)
 
 
 def load(path: str | Path) -> Network:
@@ -169,8 +179,8 @@ def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) ->
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
     scale, centre = tensors["scaling.scale"], tensors["scaling.centre"]
-    if scale.ndim != 0 or float(scale) <= 0 or centre.ndim != 1:
-        raise InputError(f"{path} has a scaling that is not a vector and one positive number.")
+    if centre.ndim != 1 or scale.shape not in {(), centre.shape} or bool((scale <= 0).any()):
+        raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     if not plain or len(set(classes)) != len(classes):
         raise InputError(f"{path} has class labels that are not plain and distinct.")

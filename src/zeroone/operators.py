@@ -6,7 +6,9 @@ the weights are free (``Dense``) or shared between positions (a convolution, who
 
 - ``apply``:   U = W V + bias
 - ``adjoint``: the transposed linear part, which carries a residual of U back to V
-- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data
+- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data;
+  ``centred_cross``: the second one of centred inputs in a given metric, in the cheaper order
+- ``select``: the operator between fewer units
 - ``is_matrix``: whether the V block may factorise ``linear``; without, it uses conjugate gradients
 
 The weights are one matrix of shape (units out, columns). With a bias the last column belongs to
@@ -74,6 +76,21 @@ class Operator(ABC):
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
         """E^T V over all samples (and positions), the constant-1 input included."""
 
+    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
+        """E^T (V - mean) R over all samples (and positions), without the constant-1 input."""
+        C = self.cross(E, V)
+        if self.bias:
+            C = C[:, :-1] - torch.outer(C[:, -1], mean)
+        return C @ R
+
+    def total(self, E: Tensor) -> Tensor:
+        """E^T 1: the residual of each unit, summed over all samples (and positions)."""
+        return E.sum(dim=[d for d in range(E.ndim) if d != 1])
+
+    @abstractmethod
+    def select(self, below: Tensor, above: Tensor) -> "Operator":
+        """The operator from the units ``below`` to the units ``above``, two lists of indices."""
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What a model file must say to build this operator again, besides its weights."""
@@ -96,7 +113,7 @@ class Dense(Operator):
         generator: torch.Generator,
         dtype: torch.dtype,
     ) -> "Dense":
-        """Small random weights; biases start at zero."""
+        """Random weights; biases start at zero."""
         count("the number of units below", n_in)
         count("the number of units above", n_out)
         weight = torch.zeros(n_out, n_in + bias, dtype=dtype)
@@ -123,6 +140,15 @@ class Dense(Operator):
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
         C = E.T @ V
         return torch.cat([C, E.sum(dim=0)[:, None]], dim=1) if self.bias else C
+
+    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
+        """E^T (V - mean) R: R meets whichever has fewer rows, the units above or the samples."""
+        C = V - mean if self.bias else V
+        return E.T @ C @ R if self.n_out <= len(V) else E.T @ (C @ R)
+
+    def select(self, below: Tensor, above: Tensor) -> "Dense":  # noqa: D102
+        columns = torch.cat([below, below.new_tensor([self.n_in] * self.n_free)])
+        return Dense(self.weight[above][:, columns].contiguous(), len(below), self.bias)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind, "in": self.n_in, "out": self.n_out, "bias": self.bias}

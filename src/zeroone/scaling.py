@@ -6,30 +6,46 @@ import torch
 from torch import Tensor
 
 ROWS = 4096  # samples that become floating point at a time
+SCALINGS = ("auto", "common", "feature")
+UNLIKE = 10  # spreads of which the largest is so many times the median are of unlike features
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - centre) / scale: one centre a feature, one scale for all of them.
+    """x -> (x - centre) / scale: one centre a feature, and one scale for all of them or one each.
 
-    One common scale keeps the features' relative sizes, which for pixels carry meaning.
+    A common scale keeps the features' relative sizes, which for pixels carry meaning. Features
+    measured in units of their own (an age, an area) need a scale each.
     """
 
     centre: Tensor
-    scale: Tensor
+    scale: Tensor  # one number, or one a feature
 
     @classmethod
-    def fit(cls, X: Tensor, dtype: torch.dtype = torch.float32) -> "Scaling":
-        """The features' means, and the standard deviation of what remains (1 if none does)."""
+    def fit(cls, X: Tensor, dtype: torch.dtype = torch.float32, kind: str = "auto") -> "Scaling":
+        """The features' means, and the standard deviation of what remains (1 if none does).
+
+        ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
+        exceeds ten times the median one (features that never vary aside).
+        """
         sums = torch.zeros(X.shape[1], dtype=torch.float64)
         for rows in torch.split(X, ROWS):
             sums += rows.sum(dim=0, dtype=torch.float64)
         centre = sums / len(X)
-        squares = sum(
-            float((rows.double() - centre).square().sum()) for rows in torch.split(X, ROWS)
-        )
-        spread = (squares / X.numel()) ** 0.5
-        return cls(centre.to(dtype), torch.tensor(spread or 1.0, dtype=dtype))
+        squares = torch.zeros_like(sums)
+        for rows in torch.split(X, ROWS):
+            squares += (rows.double() - centre).square().sum(dim=0)
+        spreads = (squares / len(X)).sqrt()
+        spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, but for rounding
+        varying = spreads[spreads > 0]
+        if kind == "auto" and len(varying):
+            kind = "feature" if varying.max() > UNLIKE * varying.median() else "common"
+        if kind == "feature":
+            scale = torch.where(spreads > 0, spreads, 1.0)
+        else:
+            scale = spreads.square().mean().sqrt()
+            scale = torch.where(scale > 0, scale, 1.0)
+        return cls(centre.to(dtype), scale.to(dtype))
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from zeroone.checks import InputError
 
-FORMAT_NAME = "zeroone"
+MODEL = "zeroone"  # the key under which a safetensors file of that kind keeps its header
+STATE = "zeroone-state"
+WHAT = {MODEL: "model", STATE: "training state"}
 
 
 @contextmanager
@@ -34,6 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+        _flush(temporary)
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -44,6 +47,18 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def _flush(path: Path) -> None:
+    """Have the content on the disk before the name points to it: power may fail too."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed process left of an unfinished ``replacing(path)``."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        leftover.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: dict[str, Any]) -> Path:
     """Write a JSON file, all or nothing."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -52,37 +67,46 @@ def write_json(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
-def write_model(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
+def write_tensors(
+    path: Path, kind: str, header: dict[str, Any], tensors: dict[str, Tensor]
+) -> Path:
     """Write tensors and a JSON header as one safetensors file, all or nothing."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {FORMAT_NAME: json.dumps(header)}  # one key: the same network, the same bytes
+    metadata = {kind: json.dumps(header)}  # one key: the same content, the same bytes
     with replacing(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
     return path
 
 
-def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what ``write_model`` wrote; refuse any other file, and versions above ``newest``."""
+def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what ``write_tensors`` wrote; refuse other files, and versions above ``newest``."""
     if not path.is_file():
-        raise InputError(f"there is no model file {path}.")
+        raise InputError(f"there is no {WHAT[kind]} file {path}.")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            header = _read_header(path, metadata, newest)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header = _read_header(path, kind, metadata, newest)
+            # Copied into memory of torch's own: products depend, in the last bit, on alignment.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
+    return header, tensors
+
+
+def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read a model: only finite floating point numbers can be one."""
+    header, tensors = read_tensors(path, MODEL, newest)
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{path} holds a tensor {name} that is not made of finite numbers.")
     return header, tensors
 
 
-def _read_header(path: Path, metadata: dict[str, str], newest: int) -> dict[str, Any]:
-    if FORMAT_NAME not in metadata:
-        raise InputError(f"{path} is a safetensors file, but not a zeroone model.")
+def _read_header(path: Path, kind: str, metadata: dict[str, str], newest: int) -> dict[str, Any]:
+    if kind not in metadata:
+        raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
     try:
-        header: dict[str, Any] = json.loads(metadata[FORMAT_NAME])
+        header: dict[str, Any] = json.loads(metadata[kind])
         version = header["version"]
     except (json.JSONDecodeError, KeyError, TypeError):
         raise InputError(f"{path} has no readable zeroone header.") from None

@@ -30,6 +30,14 @@ class Split:
         """The test part, if there is one."""
         return None if self.X_test is None or self.y_test is None else (self.X_test, self.y_test)
 
+    @property
+    def everything(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both parts together, for cross-validation."""
+        if self.test is None:
+            return self.X, self.y
+        X_test, y_test = self.test
+        return np.concatenate([self.X, X_test]), np.concatenate([self.y, y_test])
+
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
     """Class numbers from 0 and the sorted class labels they stand for."""

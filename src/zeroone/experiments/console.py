@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -17,36 +16,68 @@ from rich.progress import (
 )
 from rich.table import Table
 
-Report = Callable[[dict[str, Any]], None]
+from zeroone.training import Callback
+
 PARTS = ("train", "validation", "test")
 
 
+class Bar(Callback):
+    """A bar that moves with every batch."""
+
+    def __init__(self, bars: Progress, label: str) -> None:
+        self.bars, self.task = bars, bars.add_task(label, total=None, state="")
+
+    def on_start(self, done: int, total: int) -> None:
+        """Learn how far it is."""
+        self.bars.update(self.task, completed=done, total=total)
+
+    def on_batch(self, iteration: int, done: int, total: int) -> None:
+        """Move on."""
+        self.bars.update(self.task, completed=iteration - 1 + done / total)
+
+    def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
+        """Say how it stands."""
+        self.bars.update(self.task, completed=entry["iteration"], state=_state(entry))
+
+
+class Lines(Callback):
+    """About ten plain lines, the last iteration among them."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.total = label, 0
+
+    def on_start(self, done: int, total: int) -> None:
+        """Learn how far it is; say where a resumed run goes on."""
+        self.total = total
+        if done:
+            say(f"{self.label}: goes on after {done} of {total}")
+
+    def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
+        """One line."""
+        k = entry["iteration"]
+        if k % max(1, self.total // 10) == 0 or k == self.total:
+            what = "sweep" if "F" in entry else "epoch"
+            say(f"{self.label}: {what} {k}/{self.total}, {_state(entry)}")
+
+
 @contextmanager
-def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Report | None]:
-    """A bar on a terminal, about ten plain lines elsewhere, nothing if quiet."""
+def progress(label: str, *, quiet: bool = False) -> Iterator[list[Callback]]:
+    """Callbacks: a bar on a terminal, plain lines elsewhere, none if quiet."""
     console = Console(stderr=True)
     if quiet:
-        yield None
+        yield []
     elif console.is_terminal:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.completed:.1f}/{task.total}"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[state]}"),
         )
         with Progress(*columns, console=console) as bars:
-            task = bars.add_task(label, total=total, state="")
-            yield lambda entry: bars.update(task, advance=1, state=_state(entry))
+            yield [Bar(bars, label)]
     else:
-        every = max(1, total // 10)
-
-        def line(entry: dict[str, Any]) -> None:
-            if entry["iteration"] % every == 0 or entry["iteration"] == total:
-                text = f"{label}: sweep {entry['iteration']}/{total}, {_state(entry)}"
-                console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-        yield line
+        yield [Lines(label)]
 
 
 @contextmanager
@@ -82,7 +113,9 @@ def say(sentence: str) -> None:
 
 def _state(entry: dict[str, Any]) -> str:
     errors = [f"{p} error {_percent(entry[f'{p}_error'])}" for p in PARTS if f"{p}_error" in entry]
-    return ", ".join([f"F {entry['F']:.4g}", *errors])
+    value = f"F {entry['F']:.4g}" if "F" in entry else f"loss {entry['loss']:.4g}"
+    flipped = [f"bits flipped {'-'.join(map(_percent, entry['flipped']))}"]
+    return ", ".join([value, *errors, *(flipped if entry.get("flipped") else [])])
 
 
 def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:

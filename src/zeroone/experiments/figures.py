@@ -9,48 +9,45 @@ from zeroone.data.arrays import Split
 from zeroone.experiments.catalogue import class_name
 from zeroone.storage import replacing
 
-TERMS = ("loss", "sparsity", "ridge", "coupling", "activation")
-
 
 def plot_training(records: dict[str, dict[str, Any]], path: Path) -> Path:
-    """F by term (left, one panel a run) and the errors of all runs (right)."""
+    """The share of hidden bits that each iteration flips, and the errors, of all runs."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    panels = len(records) + 1
-    figure, axes = plt.subplots(1, panels, figsize=(4.2 * panels, 3.6), layout="constrained")
-    for axis, (name, record) in zip(axes, records.items(), strict=False):
-        _plot_terms(axis, record["history"])
-        axis.set_title(f"F by term: {name}", fontsize=10)
+    figure, (flips, errors) = plt.subplots(1, 2, figsize=(9.6, 3.6), layout="constrained")
     for colour, (name, record) in enumerate(records.items()):
-        _plot_errors(axes[-1], record["history"], name, f"C{colour}")
-    axes[-1].set(xlabel="sweep", ylabel="error (%)", ylim=(0, 100))
-    axes[-1].set_title("Error of the 0/1 network (dashed: training)", fontsize=10)
-    axes[-1].legend(fontsize=8)
+        _plot_flips(flips, record["history"], name, f"C{colour}")
+        _plot_errors(errors, record["history"], name, f"C{colour}")
+    flips.set(xlabel="share of the training", ylabel="bits flipped (%)", yscale="symlog")
+    flips.set_title("Hidden bits that an iteration flips", fontsize=10)
+    errors.set(xlabel="share of the training", ylabel="error (%)", yscale="log")
+    errors.set_title("Test error of the 0/1 network (dashed: training)", fontsize=10)
+    errors.legend(fontsize=8)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=120)
     plt.close(figure)
     return path
 
 
-def _plot_terms(axis: Any, history: list[dict[str, Any]]) -> None:
-    sweeps = [entry["iteration"] for entry in history]
-    for colour, term in enumerate(TERMS):
-        values = [entry[term] or None for entry in history]  # a logarithmic axis has no zero
-        if any(values):
-            axis.plot(sweeps, values, label=term, color=f"C{colour}")
-    axis.plot(sweeps, [entry["F"] for entry in history], "k--", label="F")
-    axis.set(xlabel="sweep", yscale="log")
-    axis.legend(fontsize=8)
+def _done(history: list[dict[str, Any]]) -> list[float]:
+    """How much of the training is over after each iteration."""
+    return [entry["iteration"] / max(1, len(history) - 1) for entry in history]
+
+
+def _plot_flips(axis: Any, history: list[dict[str, Any]], name: str, colour: str) -> None:
+    flipped = [100 * float(np.mean(entry.get("flipped") or 0)) for entry in history]
+    axis.plot(_done(history)[1:], flipped[1:], color=colour, label=name)
 
 
 def _plot_errors(axis: Any, history: list[dict[str, Any]], name: str, colour: str) -> None:
-    sweeps = [entry["iteration"] for entry in history]
-    axis.plot(sweeps, [100 * e["train_error"] for e in history], "--", color=colour, alpha=0.6)
-    if "test_error" in history[-1]:
-        axis.plot(sweeps, [100 * e["test_error"] for e in history], color=colour, label=name)
+    done = _done(history)
+    for part, style in (("train", "--"), ("test", "-")):
+        if f"{part}_error" in history[-1]:
+            errors = [100 * entry[f"{part}_error"] or None for entry in history]
+            axis.plot(done, errors, style, color=colour, label=name if part == "test" else None)
 
 
 def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:

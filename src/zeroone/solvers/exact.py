@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.network import Network
-from zeroone.objective import Terms, Weights, at_consistent_point
+from zeroone.objective import Terms, Weights, at_consistent_point, evaluate
 from zeroone.ops import step, sum_of_squares
 from zeroone.penalty import l20, ridge, stationarity
 from zeroone.solvers.blocks import row_blocks, u_gap, u_step, v_step, v_step_cg
@@ -237,6 +237,19 @@ class ExactBCD:
         )
         self.terms.coupling[i] = phi.misfit(op.weight) / 2
         self.terms.columns[i], self.terms.ridge[i] = l20(op), ridge(op.weight)
+
+    def state(self) -> dict[str, Tensor]:
+        """All blocks: what the next sweep depends on, by name."""
+        named = {"W": [op.weight for op in self.network.operators], "U": self.U, "V": self.V[1:]}
+        return {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""
+        for i, op in enumerate(self.network.operators):
+            op.weight = state[f"W{i}"]
+        self.U = [state[f"U{i}"] for i in range(len(self.U))]
+        self.V[1:] = [state[f"V{i}"] for i in range(len(self.V) - 1)]
+        self.terms = evaluate(self.network, self.U, self.V, self.y)
 
     def residuals(self) -> dict[str, float]:
         """How far each block is from its stationarity condition (label G-In3), the worst case.

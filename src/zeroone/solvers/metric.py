@@ -1,0 +1,81 @@
+"""The metric of a W block: the running second moment of a layer's inputs, and its inverse.
+
+0/1 inputs have a large common mean, so plain gradient steps crawl. The W sub-problem,
+min ||E - D V||^2 over changes D of the weights, has the solution E^T V (V^T V)^-1; a batch is too
+small for its own V^T V, so a running mean of it takes its place.
+"""
+
+import torch
+from torch import Tensor
+
+from zeroone.operators import Operator
+from zeroone.solvers.linalg import bordered_inverse, damped_inverse
+
+MEMORY = 0.98  # what an observation leaves of the past, once there is a past
+OBSERVE_EVERY = 10  # batches; the first ten are all observed
+REFRESH_EVERY = 25  # batches; the early ones more often
+EARLY = (0, 1, 2, 4, 8, 16)
+
+
+def refreshes(k: int) -> bool:
+    """Whether batch k begins with a new inverse."""
+    return k in EARLY or k % REFRESH_EVERY == 0
+
+
+class Metric:
+    """Running mean of V^T V / n (``moment``); of it the damped inverse ``R`` and the ``mean``."""
+
+    def __init__(self, damping: float, *, bias: bool) -> None:
+        self.damping, self.bias = damping, bias
+        self.moment = self.R = torch.empty(0, 0)
+        self.mean = torch.empty(0)
+        self.dead = torch.empty(0, dtype=torch.long)  # inputs that were removed but still come
+
+    def observe(self, k: int, op: Operator, V: Tensor) -> None:
+        """Take the inputs of batch k into account, every so often."""
+        if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
+            return
+        fresh = op.gram(V)
+        fresh /= float(fresh[-1, -1]) if self.bias else len(V)  # samples times positions
+        if k == 0:
+            self.moment = fresh
+        else:
+            self.moment.lerp_(fresh, 1 - min(MEMORY, (k + 1) / (k + 10)))
+
+    def refresh(self) -> None:
+        """Invert the moment; inputs that were removed have no part in it."""
+        self.moment[self.dead] = 0
+        self.moment[:, self.dead] = 0
+        self.R, self.mean = damped_inverse(self.moment, self.damping, bias=self.bias)
+        self.R[self.dead] = 0
+        self.R[:, self.dead] = 0
+
+    def add_step(self, op: Operator, E: Tensor, V: Tensor, size: float) -> None:
+        """W += size * E^T V M^-1, the W block's solution in the metric M (bias included).
+
+        With M^-1 as in ``bordered_inverse`` the linear part is G = E^T (V - m) R and the bias
+        part E^T 1 - G m: the mean of what was asked for is met by the bias.
+        """
+        G = op.centred_cross(E, V, self.mean, self.R)
+        op.linear.add_(G, alpha=size)
+        if op.offset is not None:
+            op.offset.add_(op.total(E) - G @ self.mean, alpha=size)
+
+    def inverse(self) -> Tensor:
+        """M^-1, bias included."""
+        return bordered_inverse(self.R, self.mean) if self.bias else self.R
+
+    def select(self, units: Tensor) -> None:
+        """Keep only these inputs, and the bias; ``refresh`` follows."""
+        last = units.new_tensor([len(self.moment) - 1] if self.bias else [])
+        columns = torch.cat([units, last])
+        self.moment = self.moment[columns][:, columns].contiguous()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next batch depends on."""
+        return {"moment": self.moment, "R": self.R, "mean": self.mean, "dead": self.dead}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""
+        self.moment, self.R, self.mean = state["moment"], state["R"], state["mean"]
+        self.dead = state["dead"]

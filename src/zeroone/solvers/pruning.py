@@ -1,0 +1,40 @@
+"""The l2,0 penalty inside stochastic BCD: which units go, and what the others take over.
+
+The W block's metric is the damped second moment M = P^-1 of the layer's inputs. In it, the change
+of W that empties the columns R at the least cost is known in closed form (optimal brain surgeon:
+Hassibi and Stork 1993; here for whole columns), so removing a column is the prox of the l2,0
+penalty in that metric: column j stays if its cost ||W_j||^2 / P_jj exceeds the price of a column.
+"""
+
+import torch
+from torch import Tensor
+
+
+def removal_costs(W: Tensor, P: Tensor, n_units: int) -> Tensor:
+    """For each unit below: min tr(D M D^T) over changes D of W that empty its column.
+
+    tr(D M D^T) is the mean squared change of the pre-activations (with the damping's ridge); the
+    minimum is ||W_j||^2 / P_jj. Trailing columns (the bias) belong to no unit.
+    """
+    costs: Tensor = W[:, :n_units].square().sum(dim=0) / P.diagonal()[:n_units].clamp_min(1e-30)
+    return costs
+
+
+def without(W: Tensor, P: Tensor, gone: Tensor) -> Tensor:
+    """Solve min tr((X - W) M (X - W)^T) over X with empty columns ``gone``, M = P^-1.
+
+    What the removed columns carried goes to the others, as far as those can carry it:
+    X = W - W_gone (P_gone,gone)^-1 P_gone.
+    """
+    X: Tensor = W - W[:, gone] @ torch.linalg.solve(P[gone][:, gone], P[gone])
+    X[:, gone] = 0
+    return X
+
+
+def kept_share(keep: float, progress: float, begin: float = 0.1, end: float = 0.6) -> float:
+    """The share of units that should be left: from 1 to ``keep``, fast first, then slower.
+
+    The cubic schedule of Zhu and Gupta (2017), between two points of the training.
+    """
+    t = min(max((progress - begin) / (end - begin), 0.0), 1.0)
+    return keep + (1 - keep) * (1 - t) ** 3

@@ -1,0 +1,67 @@
+"""The V_i and U_i blocks of stochastic BCD: from a residual above to a residual below.
+
+A residual E = U - B says by how much the pre-activations of a layer should change. The V block
+turns the residual of the layer above into a wanted change D of the bits, the U block turns D into
+the residual of the layer itself. No derivative of the step is taken; docs/stochastic.md derives
+both blocks from F and says where they coincide with a straight-through signal.
+"""
+
+import torch
+from torch import Tensor
+
+from zeroone.operators import Operator
+from zeroone.ops import step, sum_of_squares
+from zeroone.solvers.blocks import u_step
+from zeroone.solvers.linalg import damped_gain
+
+
+def v_one_step(E: Tensor, op: Operator) -> Tensor:
+    """D = W^T E: the gradient step on the V block's problem from the present bits.
+
+    It is minus the gradient of 1/2 ||E - W D||^2 at D = 0, up to a factor that the U block drops.
+    """
+    return op.adjoint(E)
+
+
+def v_solved(E: Tensor, op: Operator, damping: float) -> Tensor:
+    """Solve min_D ||E - W D||^2 + rho ||D||^2 for each sample  (label V-sub-problem).
+
+    rho = ``damping`` times the mean eigenvalue of W^T W, which stands for the paper's pi/tau.
+    """
+    rho = damping * sum_of_squares(op.linear) / op.n_in
+    return E @ damped_gain(op.linear, rho).T if rho else torch.zeros_like(E @ op.linear)
+
+
+def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: float) -> Tensor:
+    """The expected residual when bits flip at random, more likely the more D asks for it.
+
+    An entry whose bit may flip (|b| <= window: Lemma 2, where a flip costs b^2) does so with the
+    probability a = kappa |D| and is then pushed by ``margin`` towards sign(D). kappa makes the
+    mean of a over those entries the flip rate, a trust region on bits; samples that ask for
+    nothing do not count, or the last sample that does would be pushed beyond measure. What is
+    returned is the expectation, margin * a * sign(D) = margin * kappa * D. The few entries with
+    a > 1 are not cut off, as that lost accuracy.
+    """
+    inside = (B.abs() <= window).to(D.dtype)
+    E = D * inside
+    wanted = E.abs().sum(dim=1)  # of each sample
+    may_flip = (inside.sum(dim=1) * (wanted > 0)).sum()
+    kappa = flip_rate * may_flip / wanted.sum().clamp_min(torch.finfo(D.dtype).tiny)
+    return E.mul_(margin * kappa)
+
+
+def u_drawn(
+    D: Tensor, B: Tensor, flip_rate: float, margin: float, window: float, rng: torch.Generator
+) -> Tensor:
+    """The same with the flips drawn: margin * sign(D) with probability min(1, kappa |D|)."""
+    probability = u_expected(D, B, flip_rate, 1.0, window)
+    draws = torch.rand(D.shape, dtype=D.dtype, device=D.device, generator=rng)
+    return torch.where(draws < probability.abs(), margin * probability.sign(), 0)
+
+
+def u_half(D: Tensor, B: Tensor, window: float) -> Tensor:
+    """The printed U block (Lemma 2) at V = step(B) + D: a bit flips where V crosses 1/2.
+
+    rho = 1/window^2: a certain flip is worth its cost up to |b| = window.
+    """
+    return u_step(step(B) + D, B, 1 / window**2) - B

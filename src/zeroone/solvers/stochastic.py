@@ -1,0 +1,236 @@
+"""Stochastic BCD: the paper's blocks on mini-batches, changed so that hidden layers learn.
+
+For one batch, from the consistent point B_i = W_i V_{i-1}, V_i = step(B_i): the residual of U_h
+from the head, then from the last operator to the first the wanted change of the bits below (V),
+the weights (W) and the residual below (U). The forward pass is 0/1 throughout and no derivative of
+the step is taken. docs/stochastic.md derives each block and says what is not guaranteed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from zeroone.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.network import Network
+from zeroone.ops import step
+from zeroone.solvers.metric import Metric, refreshes
+from zeroone.solvers.pruning import kept_share, removal_costs, without
+from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
+
+V_STEPS = ("one-step", "solve")
+U_STEPS = ("expected", "drawn", "half")
+SPREAD_MEMORY = 0.9  # of the spread of a unit's pre-activations, where 1 is the aim
+
+
+@dataclass(frozen=True)
+class StochasticSettings:
+    """Everything stochastic BCD can be told. One set of defaults serves small and large data.
+
+    epochs: passes over the data; None takes 10, or more where that is less than 2,000 batches
+    batch: samples a batch; None takes 256, or all samples if there are fewer
+    flip_rate: the share of flippable bits a batch may flip, at the start; falls linearly to 0
+    flip_margin: how far a flipped bit's pre-activation is pushed (units of its spread)
+    window, window_end: |b| up to which a bit may flip, at the start and at the end
+    step, top_step: how much of the W block's solution is taken, in hidden layers and in the last
+    damping: of the W block, relative to the mean variance of the layer's inputs
+    v_step, v_damping: 'one-step' or 'solve' (damped relative to the mean eigenvalue of W^T W)
+    u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
+    smoothing: label smoothing of the softmax head
+    input_dropout: the share of inputs set to their mean while training
+    lam: the price of a unit relative to the mean cost of removing one; 0 prunes nothing
+    keep: the share of hidden units to keep, instead of lam; None keeps all
+    """
+
+    epochs: int | None = None
+    batch: int | None = None
+    flip_rate: float = 0.2
+    flip_margin: float = 0.5
+    window: float = 1.0
+    window_end: float = 0.5
+    step: float = 1.0
+    top_step: float = 0.3
+    damping: float = 2.0
+    v_step: str = "one-step"
+    v_damping: float = 10.0
+    u_step: str = "expected"
+    smoothing: float = 0.1
+    input_dropout: float = 0.2
+    lam: float = 0.0
+    keep: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
+        share("flip_rate", self.flip_rate)
+        for name in ("smoothing", "input_dropout"):
+            if share(name, getattr(self, name)) == 1:
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
+        for name in ("flip_margin", "window", "window_end", "step", "top_step", "damping"):
+            positive(name, getattr(self, name))
+        positive("v_damping", self.v_damping)
+        one_of("v_step", self.v_step, V_STEPS)
+        one_of("u_step", self.u_step, U_STEPS)
+        not_negative("lam", self.lam)
+        if self.keep is not None:
+            if share("keep", self.keep) == 0:
+                raise InputError(f"keep must be above 0 and at most 1, got {self.keep!r}.")
+            if self.lam:
+                raise InputError("give either lam or keep, not both.")
+
+
+class StochasticBCD:
+    """The weights, their metrics, and the update by one batch. Changes the network in place."""
+
+    def __init__(self, network: Network, settings: StochasticSettings, n_batches: int) -> None:
+        """``n_batches`` is the length of the whole training, over which the flip rate falls."""
+        self.network, self.settings, self.n_batches = network, settings, n_batches
+        self.metrics = [Metric(settings.damping, bias=op.bias) for op in network.operators]
+        self.widths = [op.n_out for op in network.operators[:-1]]
+        # The hidden units that are left, by their number at the start.
+        self.units = [torch.arange(width) for width in self.widths]
+        self.k = 0  # batches done
+
+    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """One batch of scaled inputs: every block once, outer to inner. Gives the scores."""
+        operators = self.network.operators
+        V, B = [V0], []
+        for op in operators:
+            B.append(op.apply(V[-1]))
+            V.append(step(B[-1]))
+        self._refresh_metrics(V)
+        E = self.network.head.residual(B[-1], y, self.settings.smoothing)
+        for i in reversed(range(len(operators))):
+            D = self._wanted_change(i, E) if i else E
+            self._update_W(i, E, V[i], B[i])
+            if i:
+                E = self._residual(D, B[i - 1], rng)
+        self.k += 1
+        self._prune()
+        return B[-1]
+
+    @property
+    def flip_rate(self) -> float:
+        """The share of flippable bits that the next batch may flip."""
+        return self.settings.flip_rate * self._left
+
+    @property
+    def _left(self) -> float:
+        """The share of the training that is left."""
+        return 1 - self.k / self.n_batches
+
+    def _refresh_metrics(self, V: list[Tensor]) -> None:
+        for metric, op, inputs in zip(self.metrics, self.network.operators, V, strict=False):
+            metric.observe(self.k, op, inputs)
+            if refreshes(self.k):
+                metric.refresh()
+
+    def _wanted_change(self, i: int, E: Tensor) -> Tensor:
+        """The V block below operator i: by how much the bits it takes should change."""
+        op = self.network.operators[i]
+        if self.settings.v_step == "solve":
+            return v_solved(E, op, self.settings.v_damping)
+        return v_one_step(E, op)
+
+    def _residual(self, D: Tensor, B: Tensor, rng: torch.Generator) -> Tensor:
+        """The U block of a hidden layer."""
+        s = self.settings
+        window = s.window_end + (s.window - s.window_end) * self._left
+        if s.u_step == "half":
+            return u_half(D, B, window)
+        if s.u_step == "drawn":
+            return u_drawn(D, B, self.flip_rate, s.flip_margin, window, rng)
+        return u_expected(D, B, self.flip_rate, s.flip_margin, window)
+
+    def _update_W(self, i: int, E: Tensor, V: Tensor, B: Tensor) -> None:
+        """The W block in its own metric, then the normalisation of hidden rows."""
+        op, top = self.network.operators[i], i == len(self.metrics) - 1
+        size = self.settings.top_step if top else self.settings.step
+        self.metrics[i].add_step(op, E, V, size / len(E))
+        if not top:
+            op.weight.div_(self._spread(B)[:, None])
+
+    def _spread(self, B: Tensor) -> Tensor:
+        """What to divide each row by so that its pre-activations come to have unit spread.
+
+        The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
+        does not vary is left alone.
+        """
+        variance = B.square().mean(dim=0) - B.mean(dim=0).square()  # B.var is five times slower
+        spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
+        return torch.where(variance > 1e-12, spread, 1.0).sqrt_()
+
+    def _prune(self) -> None:
+        """Remove units (and with ``lam`` inputs) that are not worth their price, now and then."""
+        s = self.settings
+        if not (s.lam or s.keep) or self.k <= 16 or not refreshes(self.k):
+            return
+        for i in reversed(range(len(self.metrics))):
+            op, metric = self.network.operators[i], self.metrics[i]
+            costs = removal_costs(op.weight, metric.inverse(), op.n_in)
+            gone = self._superfluous(i, costs)
+            if len(gone):
+                self._remove(i, gone)
+
+    def _superfluous(self, i: int, costs: Tensor) -> Tensor:
+        """The indices of the units below operator i that go now; one always stays."""
+        if self.settings.lam:
+            alive = costs > 0
+            if self._left < 0.4:
+                return alive.new_empty(0, dtype=torch.long)
+            mean = costs.sum() / alive.sum().clamp_min(1)
+            gone = alive & (costs <= 2 * self.settings.lam * mean)
+            gone[costs.argmax()] = False
+            return gone.nonzero().flatten()
+        if i == 0:
+            return torch.empty(0, dtype=torch.long)
+        share_left = kept_share(self.settings.keep or 1.0, 1 - self._left)
+        surplus = len(costs) - max(1, round(share_left * self.widths[i - 1]))
+        return costs.argsort()[: max(0, surplus)]
+
+    def _remove(self, i: int, gone: Tensor) -> None:
+        """Empty the columns and let the others take over; hidden units leave the network."""
+        op, metric = self.network.operators[i], self.metrics[i]
+        op.weight = without(op.weight, metric.inverse(), gone)
+        if i == 0:
+            metric.dead = torch.cat([metric.dead, gone])
+            metric.refresh()
+            return
+        units = _others(op.n_in, gone)
+        self.units[i - 1] = self.units[i - 1][units]
+        self.network.operators[i] = op.select(units, torch.arange(op.n_out))
+        metric.select(units)
+        metric.refresh()
+        below = self.network.operators[i - 1]
+        self.network.operators[i - 1] = below.select(torch.arange(below.n_in), units)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next batch depends on, by name."""
+        tensors = {"k": torch.tensor(self.k)}
+        tensors |= {f"units{i}": units for i, units in enumerate(self.units)}
+        for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
+            tensors[f"W{i}"] = op.weight
+            tensors |= {f"{name}{i}": value for name, value in metric.state().items()}
+        return tensors
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``; units that had been removed are removed again."""
+        self.k = int(state["k"])
+        self.units = [state[f"units{i}"] for i in range(len(self.units))]
+        inputs, classes = (
+            torch.arange(self.network.n_features),
+            torch.arange(self.network.n_classes),
+        )
+        left = [inputs, *self.units, classes]
+        for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
+            self.network.operators[i] = op.select(left[i], left[i + 1])
+            self.network.operators[i].weight = state[f"W{i}"]
+            metric.restore({name: state[f"{name}{i}"] for name in metric.state()})
+
+
+def _others(n: int, gone: Tensor) -> Tensor:
+    """The numbers below n that are not in ``gone``."""
+    stay = torch.ones(n, dtype=torch.bool)
+    stay[gone] = False
+    return stay.nonzero().flatten()

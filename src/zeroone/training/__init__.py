@@ -1,0 +1,8 @@
+"""Training: settings, the one loop over a learner, its state on disk, and ``train``."""
+
+from zeroone.training.callbacks import Callback
+from zeroone.training.learner import Status
+from zeroone.training.run import Run, train
+from zeroone.training.settings import PRESETS, SOLVERS, TrainSettings
+
+__all__ = ["PRESETS", "SOLVERS", "Callback", "Run", "Status", "TrainSettings", "train"]

@@ -1,0 +1,103 @@
+"""The state of an unfinished run on disk: written after every iteration, all or nothing."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.storage import STATE, read_tensors, remove_leftovers, write_tensors
+from zeroone.training.parts import Task
+from zeroone.training.settings import TrainSettings
+from zeroone.version import __version__
+
+STATE_VERSION = 1
+FILE = "state.safetensors"
+
+
+@dataclass
+class Progress:
+    """How far a run has come: its history and the best weights so far, if they are wanted."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_error: float | None = None
+    best_iteration: int = 0
+    resumed: list[int] = field(default_factory=list)  # the iterations it went on from
+
+
+class Checkpoint:
+    """The state file of a run's folder."""
+
+    def __init__(self, folder: Path, settings: TrainSettings, task: Task) -> None:
+        self.path = folder / FILE
+        # As JSON gives it back: tuples become lists.
+        self.identity = json.loads(
+            json.dumps({"settings": settings.flat(), "data": task.digests()}, default=float)
+        )
+
+    def write(self, progress: Progress, state: dict[str, Tensor]) -> None:
+        """Keep what the next iteration depends on."""
+        header = {
+            "version": STATE_VERSION,
+            "package": __version__,
+            **self.identity,
+            "history": progress.history,
+            "best_error": progress.best_error,
+            "best_iteration": progress.best_iteration,
+            "resumed": progress.resumed,
+        }
+        tensors = {f"state.{name}": tensor for name, tensor in state.items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
+        write_tensors(self.path, STATE, header, tensors)
+
+    def read(self) -> tuple[Progress, dict[str, Tensor]]:
+        """What was kept; refuse a state of other data or settings."""
+        remove_leftovers(self.path)
+        if not self.path.is_file():
+            raise InputError(f"{self.path.parent} holds no unfinished run to resume.")
+        header, tensors = read_tensors(self.path, STATE, STATE_VERSION)
+        self._check(header)
+        progress = Progress(
+            header["history"],
+            _strip(tensors, "best."),
+            header["best_error"],
+            header["best_iteration"],
+            [*header["resumed"], len(header["history"]) - 1],
+        )
+        return progress, _strip(tensors, "state.")
+
+    def _check(self, header: dict[str, Any]) -> None:
+        folder = self.path.parent
+        for name, now in self.identity["settings"].items():
+            then = header["settings"].get(name)
+            if then != now:
+                raise InputError(
+                    f"the run in {folder} was begun with {name}={then!r}, not {now!r}: resume it "
+                    f"with the same settings or take another folder."
+                )
+        for part, digest in self.identity["data"].items():
+            if header["data"].get(part) != digest:
+                raise InputError(
+                    f"the run in {folder} was begun on other data: its {part} part differs."
+                )
+        if set(header["data"]) != set(self.identity["data"]):
+            raise InputError(f"the run in {folder} was begun on other parts of the data.")
+
+    def refuse_unfinished(self) -> None:
+        """A new run must not silently replace one that could go on."""
+        if self.path.exists():
+            raise InputError(
+                f"{self.path.parent} holds an unfinished run: resume it, or remove {self.path}."
+            )
+
+    def remove(self) -> None:
+        """The run is finished and its results are written."""
+        self.path.unlink(missing_ok=True)
+        remove_leftovers(self.path)
+
+
+def _strip(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,153 @@
+"""Mini-batches as a learner: an iteration is an epoch, of whatever rule learns from a batch."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.metrics import Model
+from zeroone.ops import classify
+from zeroone.scaling import Scaling
+from zeroone.training.learner import Iteration, OnBatch, Status
+from zeroone.training.parts import Part
+
+BATCH = 256
+LEAST_EPOCHS, LEAST_BATCHES = 10, 2000
+
+
+class Rule(Protocol):
+    """Learns from one batch."""
+
+    @property
+    def model(self) -> Model:
+        """What is scored."""
+
+    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """Learn from scaled inputs; gives the scores from before."""
+
+    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
+        """What the history calls loss, for each sample."""
+
+    def notes(self) -> dict[str, Any]:
+        """What the history should say besides."""
+
+    def sizes(self) -> dict[str, Any]:
+        """Active units, active inputs, parameters."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next batch depends on."""
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How many epochs of how many batches; nothing random is kept from one epoch to the next."""
+
+    epochs: int
+    batches: int  # an epoch
+    input_dropout: float
+    seed: int
+
+    @classmethod
+    def make(
+        cls, n: int, epochs: int | None, batch: int | None, input_dropout: float, seed: int
+    ) -> "BatchPlan":
+        """For n samples; None takes what works for their number."""
+        if batch is not None and batch > n:
+            raise InputError(f"batch={batch} is larger than the {n} training samples.")
+        batches = math.ceil(n / (batch or min(BATCH, n)))
+        least = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / batches))
+        return cls(epochs or least, batches, input_dropout, seed)
+
+    @property
+    def total(self) -> int:
+        """Batches in all."""
+        return self.epochs * self.batches
+
+    def generator(self, epoch: int) -> torch.Generator:
+        """The epoch's own source of random numbers, the same whether or not it was resumed."""
+        seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0]
+        return torch.Generator().manual_seed(int(seed) >> 1)
+
+    def rows(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
+        """The row numbers of each batch, in random order; sizes differ by one at most."""
+        return torch.randperm(n, generator=rng).tensor_split(self.batches)
+
+    def drop_inputs(self, V0: Tensor, rng: torch.Generator) -> Tensor:
+        """Set a random share of the inputs to their mean, 0, and enlarge the others."""
+        if not self.input_dropout:
+            return V0
+        stay = 1 - self.input_dropout
+        return V0.mul_(torch.empty_like(V0).bernoulli_(stay, generator=rng)).div_(stay)
+
+
+@dataclass
+class Epochs:
+    """Mini-batches: an iteration is one pass over the samples in random order."""
+
+    rule: Rule
+    part: Part
+    scaling: Scaling
+    plan: BatchPlan
+    limit: int = field(init=False)
+    at_limit: tuple[Status, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limit = self.plan.epochs
+        self.at_limit = (Status.COMPLETED, f"all {self.limit} epochs are done")
+
+    @property
+    def model(self) -> Model:
+        """The rule's."""
+        return self.rule.model
+
+    def start(self) -> dict[str, Any]:
+        """Nothing has been seen yet."""
+        return {"loss": None, "running_error": None, "seconds": 0.0, **self.rule.notes()}
+
+    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+        """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
+        started = time.perf_counter()
+        wrong, loss = 0, 0.0
+        for done, (V0, y, rng) in enumerate(self._batches(k), start=1):
+            scores = self.rule.update(V0, y, rng)
+            wrong += int((classify(scores) != y).sum())
+            loss += float(self.rule.losses(scores, y).sum())
+            on_batch(done, self.plan.batches)
+        n = len(self.part.y)
+        entry = {
+            "loss": loss / n,
+            "running_error": wrong / n,
+            "seconds": time.perf_counter() - started,
+            **self.rule.notes(),
+        }
+        if not math.isfinite(loss):
+            reason = f"the loss was no longer finite in epoch {k}"
+            return Iteration(entry, (Status.DIVERGED, reason))
+        return Iteration(entry)
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
+        rng = self.plan.generator(epoch)
+        for rows in self.plan.rows(len(self.part.y), rng):
+            V0 = self.scaling.apply(self.part.X[rows])
+            yield self.plan.drop_inputs(V0, rng), self.part.y[rows], rng
+
+    def sizes(self) -> dict[str, Any]:
+        """The rule's."""
+        return self.rule.sizes()
+
+    def state(self) -> dict[str, Tensor]:
+        """The rule's: the epochs themselves keep nothing."""
+        return self.rule.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""
+        self.rule.restore(state)

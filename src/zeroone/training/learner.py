@@ -1,0 +1,58 @@
+"""What the training loop turns: a learner, one iteration at a time, and why it may end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from zeroone.metrics import Model
+
+
+class Status(StrEnum):
+    """Why training stopped."""
+
+    COMPLETED = "completed"
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    EARLY = "early"
+    STOPPED = "stopped"
+    DIVERGED = "diverged"
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did, and why it should be the last one, if so."""
+
+    entry: dict[str, Any]
+    stop: tuple[Status, str] | None = None
+
+
+OnBatch = Callable[[int, int], None]  # done, total
+
+
+class Learner(Protocol):
+    """What the training loop needs."""
+
+    limit: int  # iterations in all
+    at_limit: tuple[Status, str]  # what to say when they are done
+
+    @property
+    def model(self) -> Model:
+        """What is scored."""
+
+    def start(self) -> dict[str, Any]:
+        """What the history says before the first iteration."""
+
+    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+        """Do iteration k, counted from 1."""
+
+    def sizes(self) -> dict[str, Any]:
+        """Active units, active inputs, parameters."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next iteration depends on."""
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""

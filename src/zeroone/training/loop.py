@@ -1,0 +1,107 @@
+"""The one training loop: it turns a learner, scores it, keeps its state, and says why it ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zeroone.metrics import error_rate
+from zeroone.training.callbacks import Callback
+from zeroone.training.checkpoint import Checkpoint, Progress
+from zeroone.training.learner import Learner, Status
+from zeroone.training.parts import Part
+
+SCORED = 10_000  # training samples that are scored after an iteration; at the end all are
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    progress: Progress
+    status: Status
+    reason: str
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry an iteration, the first one from before the training."""
+        return self.progress.history
+
+
+def run(
+    learner: Learner,
+    parts: dict[str, Part],
+    *,
+    patience: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
+) -> Outcome:
+    """Iterate until the learner or a callback stops, patience ends, or all is done."""
+    scored = {**parts, "train": parts["train"].sample(SCORED)}
+    if checkpoint and resume:
+        progress, state = checkpoint.read()
+        learner.restore(state)
+    else:
+        progress = Progress([_entry(0, learner, learner.start(), scored)])
+        if checkpoint:
+            checkpoint.write(progress, learner.state())
+    for callback in callbacks:
+        callback.on_start(len(progress.history) - 1, learner.limit)
+    stop: tuple[Status, str] | None = None
+    for k in range(len(progress.history), learner.limit + 1):
+        iteration = learner.iterate(k, _batch_reporter(k, callbacks))
+        entry = _entry(k, learner, iteration.entry, scored)
+        progress.history.append(entry)
+        stop = iteration.stop or _impatience(progress, learner, patience)
+        wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
+        if any(wishes):
+            stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
+        if stop:
+            break
+        if checkpoint:
+            checkpoint.write(progress, learner.state())
+    if progress.best:
+        learner.restore(progress.best)
+    return Outcome(progress, *(stop or learner.at_limit))
+
+
+def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:
+    def report(done: int, total: int) -> None:
+        for callback in callbacks:
+            callback.on_batch(k, done, total)
+
+    return report
+
+
+def _entry(k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Part]) -> dict[str, Any]:
+    """One line of the history: what was done, the errors, what is left of the network."""
+    return {
+        "iteration": k,
+        **did,
+        **errors(learner, parts),
+        "active_units": learner.sizes()["active_units"],
+    }
+
+
+def errors(learner: Learner, parts: dict[str, Part]) -> dict[str, float]:
+    """The error of each part."""
+    return {f"{name}_error": error_rate(learner.model, p.X, p.y) for name, p in parts.items()}
+
+
+def _impatience(
+    progress: Progress, learner: Learner, patience: int | None
+) -> tuple[Status, str] | None:
+    """Keep the best weights by the validation error, and stop where none came for long."""
+    if patience is None:
+        return None
+    entry = progress.history[-1]
+    error, k = entry["validation_error"], entry["iteration"]
+    if progress.best_error is None or error < progress.best_error:
+        progress.best = {name: T.clone() for name, T in learner.state().items()}
+        progress.best_error, progress.best_iteration = error, k
+    if k - progress.best_iteration < patience:
+        return None
+    return Status.EARLY, (
+        f"no validation error below that of iteration {progress.best_iteration} came within "
+        f"patience={patience}"
+    )

@@ -1,0 +1,160 @@
+"""``train``: arrays in; a network, a reason for stopping and a record out."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.heads import make_head
+from zeroone.network import Network
+from zeroone.records import new_record, write_record
+from zeroone.solvers.exact import ExactBCD
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.training.callbacks import Callback
+from zeroone.training.checkpoint import Checkpoint
+from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.learner import Learner, Status
+from zeroone.training.loop import Outcome, errors
+from zeroone.training.loop import run as run_loop
+from zeroone.training.parts import Labelled, Task
+from zeroone.training.rule import PROBE, StochasticRule
+from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.sweeps import Sweeps
+
+EXACT_INIT_STD = 1e-3
+
+
+@dataclass
+class Run:
+    """A finished training run."""
+
+    network: Network
+    status: Status
+    reason: str
+    record: dict[str, Any]
+
+    @property
+    def n_iter(self) -> int:
+        """Sweeps or epochs done."""
+        return int(self.record["n_iter"])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``record.json`` and ``model.safetensors`` into the folder, which is made.
+
+        A run that diverged has a record but no model that could be used.
+        """
+        folder = _make(Path(folder))
+        write_record(folder / "record.json", self.record)
+        if self.status is not Status.DIVERGED:
+            self.network.save(folder / "model.safetensors")
+        return folder
+
+
+def train(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    settings: TrainSettings | None = None,
+    *,
+    test: Labelled | None = None,
+    name: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train a network on raw inputs X and labels y.
+
+    ``name`` is what the record calls the data, beside their digests.
+    ``test`` is scored after every iteration and never used for anything else.
+    ``out`` is a folder for the model and the record; the state of the run is kept there after
+    every iteration, and ``resume`` goes on from it. On the same machine with as many threads, the
+    result is the same to the bit as if the run had never been interrupted.
+    """
+    settings = settings or TrainSettings()
+    task = Task.prepare(X, y, settings, test, name)
+    network = _make_network(task, settings)
+    learner = _make_learner(network, task, settings)
+    checkpoint = Checkpoint(_make(Path(out)), settings, task) if out is not None else None
+    if resume and checkpoint is None:
+        raise InputError("resume needs the folder of the run, out=...")
+    if checkpoint and not resume:
+        checkpoint.refuse_unfinished()
+    outcome = run_loop(
+        learner,
+        task.parts,
+        patience=settings.patience,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+    record = new_record("train", asdict(settings), settings.seed)
+    record |= describe(learner, task, outcome)
+    record["network"] = [op.describe() for op in network.operators]
+    finished = Run(network, outcome.status, outcome.reason, record)
+    if checkpoint and out is not None:
+        finished.save(out)
+        checkpoint.remove()
+    return finished
+
+
+def _make(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
+    return folder
+
+
+def _make_network(task: Task, settings: TrainSettings) -> Network:
+    std = settings.init_std
+    if std is None and settings.solver == "exact":
+        std = EXACT_INIT_STD
+    return Network.dense(
+        [task.n_features, *settings.hidden, len(task.classes)],
+        make_head(settings.head, settings.margin),
+        std=std,
+        bias=settings.bias,
+        seed=settings.seed,
+        dtype=DTYPES[settings.dtype],
+        scaling=task.scaling,
+        classes=task.classes,
+    )
+
+
+def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Sweeps | Epochs:
+    part = task.parts["train"]
+    if settings.solver == "exact":
+        return Sweeps(ExactBCD(network, task.scaling.apply(part.X), part.y, settings.exact))
+    s = settings.stochastic
+    plan = BatchPlan.make(len(part.y), s.epochs, s.batch, s.input_dropout, settings.seed)
+    rule = StochasticRule(StochasticBCD(network, s, plan.total), task.probe(PROBE))
+    return Epochs(rule, part, task.scaling, plan)
+
+
+def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
+    """The part of a record that tells what was trained on what, and how it went."""
+    history = outcome.history
+    return {
+        "data": {
+            "name": task.name,
+            "features": task.n_features,
+            "classes": task.classes,
+            "samples": {name: len(part.y) for name, part in task.parts.items()},
+            "sha256": task.digests(),
+        },
+        "status": str(outcome.status),
+        "reason": outcome.reason,
+        "n_iter": len(history) - 1,
+        "objective": history[-1].get("F", history[-1]["loss"]),
+        "residuals": history[-1].get("residuals", {}),
+        "result": {
+            **errors(learner, task.parts),
+            **learner.sizes(),
+            "seconds": sum(entry["seconds"] for entry in history),
+        },
+        "resumed": outcome.progress.resumed,
+        "history": history,
+    }

@@ -1,0 +1,123 @@
+"""What is trained and how: settings of a run, from flat options or from a preset."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from zeroone.checks import InputError, count, not_negative, one_of, positive
+from zeroone.scaling import SCALINGS
+from zeroone.solvers.exact import PAPER, ExactSettings
+from zeroone.solvers.stochastic import StochasticSettings
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
+SOLVERS = tuple(SOLVER_SETTINGS)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What is trained and how; ``stochastic`` and ``exact`` hold the solvers' own settings.
+
+    hidden: the widths of the hidden layers
+    solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
+    head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
+    bias: whether each layer gets a constant-1 input
+    scaling: of the inputs by one 'common' spread, by each 'feature', or 'auto', see ``Scaling``
+    init_std: the spread of the Gaussian start; None takes the solver's own start
+    validation: the share of the training samples that is held out, class by class, by the seed
+    patience: stop after that many iterations without a better validation error, and go back to
+        the best weights; None trains to the end
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    solver: str = "stochastic"
+    head: str = "softmax"
+    margin: float = 1.0
+    bias: bool = True
+    scaling: str = "auto"
+    init_std: float | None = None
+    validation: float = 0.0
+    patience: int | None = None
+    dtype: str = "float32"
+    seed: int = 0
+    stochastic: StochasticSettings = field(default_factory=StochasticSettings)
+    exact: ExactSettings = field(default_factory=ExactSettings)
+
+    def __post_init__(self) -> None:
+        one_of("solver", self.solver, SOLVERS)
+        one_of("head", self.head, ["hardmax", "softmax"])
+        one_of("scaling", self.scaling, SCALINGS)
+        one_of("dtype", self.dtype, DTYPES)
+        object.__setattr__(self, "hidden", _checked_widths(self.hidden))
+        count("seed", self.seed, least=0, most=2**63 - 1)
+        not_negative("margin", self.margin)
+        if self.init_std is not None:
+            positive("init_std", self.init_std)
+        if not_negative("validation", self.validation) >= 1:
+            raise InputError(f"validation must be below 1, got {self.validation!r}.")
+        if self.patience is not None:
+            count("patience", self.patience)
+            if not self.validation:
+                raise InputError("patience needs a validation part, such as validation=0.1.")
+        if self.head == "softmax" and self.solver == "exact" and self.exact.printed:
+            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
+
+    @property
+    def own(self) -> StochasticSettings | ExactSettings:
+        """The settings of the solver that is used."""
+        return self.exact if self.solver == "exact" else self.stochastic
+
+    @classmethod
+    def from_options(cls, preset: str | None = None, **options: Any) -> "TrainSettings":
+        """Settings from one flat set of options, on top of a preset if one is named.
+
+        An option that only another solver has is refused.
+        """
+        base = cls()
+        if preset is not None:
+            base = PRESETS[one_of("preset", preset, PRESETS)]
+        solver = one_of("solver", options.get("solver", base.solver), SOLVERS)
+        common = {f.name for f in fields(cls)} - set(SOLVERS)
+        own = {f.name for f in fields(SOLVER_SETTINGS[solver])}
+        for name in options:
+            _check_known(name, solver, common | own)
+        chosen = {k: v for k, v in options.items() if k in own}
+        return replace(
+            base,
+            **{k: v for k, v in options.items() if k in common},
+            **{solver: replace(getattr(base, solver), **chosen)},
+        )
+
+    def flat(self) -> dict[str, Any]:
+        """All settings that count, those of the solver among the others."""
+        common = {k: v for k, v in asdict(self).items() if k not in SOLVERS}
+        return common | asdict(self.own)
+
+
+def _check_known(name: str, solver: str, known: set[str]) -> None:
+    for other, settings in SOLVER_SETTINGS.items():
+        if name not in known and name in {f.name for f in fields(settings)}:
+            raise InputError(f"{name} is a setting of solver={other!r}, not of {solver!r}.")
+    one_of("option", name, sorted(known))
+
+
+def _checked_widths(hidden: Any) -> tuple[int, ...]:
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+        raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
+    return tuple(count("every hidden width", width, most=10**6) for width in hidden)
+
+
+# Printed: small Gaussian weights, no biases, no margin. Their spread is not printed.
+PRESETS = {
+    "paper": TrainSettings(
+        hidden=(2000, 2000),
+        solver="exact",
+        head="hardmax",
+        margin=0.0,
+        bias=False,
+        init_std=0.01,
+        exact=PAPER,
+    )
+}

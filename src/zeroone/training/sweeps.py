@@ -1,0 +1,62 @@
+"""The exact solver as a learner: an iteration is a sweep over all blocks and all samples."""
+
+from typing import Any
+
+from torch import Tensor
+
+from zeroone.metrics import network_sizes
+from zeroone.network import Network
+from zeroone.solvers.exact import ExactBCD
+from zeroone.training.learner import Iteration, OnBatch, Status
+
+
+class Sweeps:
+    """The exact solver: an iteration is a sweep over all blocks and all samples."""
+
+    def __init__(self, solver: ExactBCD) -> None:
+        self.solver = solver
+        self.limit = solver.settings.max_iter
+        self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
+
+    @property
+    def model(self) -> Network:
+        """The network."""
+        return self.solver.network
+
+    def start(self) -> dict[str, Any]:
+        """F by term at the consistent point."""
+        terms = self.solver.terms.weighted(self.solver.weights)
+        return {"F": sum(terms.values()), **terms, "seconds": 0.0}
+
+    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+        """One sweep; its convergence is looked at every ``check_every`` sweeps."""
+        settings = self.solver.settings
+        sweep = self.solver.sweep()
+        on_batch(1, 1)
+        entry = self.start() | {
+            "seconds": sweep.seconds,
+            "flipped": sweep.flipped,
+            "moved": sweep.moved,
+            "blocks": sweep.blocks,
+        }
+        if not sweep.finite:
+            return Iteration(entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}"))
+        if k % settings.check_every == 0 or k == self.limit:
+            residuals = self.solver.residuals()
+            entry["residuals"] = residuals
+            if settings.tol and max(residuals.values()) <= settings.tol:
+                reason = f"every stationarity residual is at most {settings.tol:g}"
+                return Iteration(entry, (Status.CONVERGED, reason))
+        return Iteration(entry)
+
+    def sizes(self) -> dict[str, Any]:
+        """Counted in the network."""
+        return network_sizes(self.model)
+
+    def state(self) -> dict[str, Tensor]:
+        """The blocks of all samples."""
+        return self.solver.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state()``."""
+        self.solver.restore(state)

@@ -1,0 +1,275 @@
+"""Stochastic BCD: each block against brute force, pruning, and a whole batch."""
+
+import numpy as np
+import pytest
+import torch
+
+from zeroone.heads import HardmaxMSE, SoftmaxCE
+from zeroone.network import Network
+from zeroone.operators import Dense
+from zeroone.ops import step
+from zeroone.solvers.linalg import bordered_inverse, damped_inverse
+from zeroone.solvers.metric import Metric
+from zeroone.solvers.pruning import kept_share, removal_costs, without
+from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
+from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+
+
+@pytest.fixture
+def normal(rng):
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def dense(normal, n_out, n_in, bias=True):
+    return Dense(normal(n_out, n_in + bias), n_in, bias)
+
+
+# --- the V and U blocks
+
+
+def test_one_step_is_minus_the_gradient_of_the_v_block(normal):
+    op, E = dense(normal, 4, 6), normal(5, 4)
+    D = torch.zeros(5, 6, dtype=torch.float64, requires_grad=True)
+    (E - D @ op.linear.T).square().sum().div(2).backward()
+    assert torch.allclose(v_one_step(E, op), -D.grad)
+
+
+def test_the_solved_v_block_minimises(normal):
+    op, E = dense(normal, 4, 6), normal(5, 4)
+    rho = 10.0 * float(op.linear.square().sum()) / 6
+    stacked = torch.cat([op.linear, rho**0.5 * torch.eye(6, dtype=torch.float64)])
+    targets = torch.cat([E, torch.zeros(5, 6, dtype=torch.float64)], dim=1)
+    expected = torch.linalg.lstsq(stacked, targets.T).solution.T
+    assert torch.allclose(v_solved(E, op, 10.0), expected)
+    assert float(v_solved(E, Dense(op.weight * 0, 6, True), 10.0).abs().max()) == 0
+
+
+def test_expected_rounding_keeps_to_the_window_and_the_flip_rate(normal):
+    D, B = normal(50, 20), normal(50, 20)
+    E = u_expected(D, B, flip_rate=0.2, margin=0.5, window=1.0)
+    inside = B.abs() <= 1
+    assert bool((E[~inside] == 0).all())
+    assert float(E[inside].abs().mean()) == pytest.approx(0.2 * 0.5)
+    ratio = E[inside] / D[inside]
+    assert torch.allclose(ratio, ratio[0])
+    assert float(ratio[0]) > 0
+    D[7:] = 0  # a sample that asks for nothing does not make the others flip more
+    alone = u_expected(D, B, flip_rate=0.2, margin=0.5, window=1.0)[:7]
+    assert float(alone[inside[:7]].abs().mean()) == pytest.approx(0.2 * 0.5)
+
+
+def test_drawn_rounding_has_that_expectation(normal, rng):
+    D, B = normal(4, 5), normal(4, 5)
+    draws = torch.stack([u_drawn(D, B, 0.2, 0.5, 1.0, rng) for _ in range(20_000)])
+    assert set(draws.unique().tolist()) <= {-0.5, 0.0, 0.5}
+    expected = u_expected(D, B, 0.2, 0.5, 1.0).clamp(-0.5, 0.5)
+    assert float((draws.mean(dim=0) - expected).abs().max()) < 0.02
+
+
+def test_nothing_wanted_or_nothing_near_gives_no_residual(normal, rng):
+    D, B = normal(4, 5), normal(4, 5)
+    for U in (u_expected(D * 0, B, 0.2, 0.5, 1.0), u_expected(D, B + 100, 0.2, 0.5, 1.0)):
+        assert float(U.abs().max()) == 0
+    assert float(u_drawn(D * 0, B, 0.2, 0.5, 1.0, rng).abs().max()) == 0
+
+
+def test_rounding_at_one_half_flips_what_lemma_2_flips():
+    B = torch.tensor([[-0.5, -0.5, 0.5, -2.0, 0.5]], dtype=torch.float64)
+    D = torch.tensor([[0.4, 0.9, -0.9, 0.9, 0.9]], dtype=torch.float64)
+    # too small, on, off, too far, stays; a flipped bit ends just beyond the threshold
+    assert u_half(D, B, window=1.0).tolist() == [[0.0, 0.5, -0.5, 0.0, 0.0]]
+
+
+def test_head_residuals(normal):
+    B, y = normal(7, 4), torch.tensor([0, 1, 2, 3, 0, 1, 2])
+    U = B.clone().requires_grad_()
+    torch.nn.functional.cross_entropy(U, y, label_smoothing=0.3, reduction="sum").backward()
+    assert torch.allclose(SoftmaxCE().residual(B, y, 0.3), -U.grad)
+    head = HardmaxMSE(0.5)
+    assert torch.allclose(B + head.residual(B, y), head.u_step(B, y, 1e-9))
+
+
+# --- the W block's metric
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_step_in_the_metric_is_the_bordered_inverse(normal, bias):
+    op, V, E = dense(normal, 4, 6, bias), normal(9, 6), normal(9, 4)
+    inputs = torch.cat([V, torch.ones(9, int(bias), dtype=torch.float64)], dim=1)
+    M = inputs.T @ inputs / 9
+    covariance = M[:6, :6] - (torch.outer(V.mean(0), V.mean(0)) if bias else 0)
+    M[:6, :6] += 2.0 * covariance.diagonal().mean() * torch.eye(6, dtype=torch.float64)
+    expected = op.weight + 0.3 * E.T @ inputs @ torch.linalg.inv(M)
+    metric = Metric(2.0, bias=bias)
+    metric.observe(0, op, V)
+    metric.refresh()
+    assert torch.allclose(metric.inverse(), torch.linalg.inv(M))
+    metric.add_step(op, E, V, 0.3)
+    assert torch.allclose(op.weight, expected)
+
+
+def test_the_bias_is_not_damped(normal):
+    R, m = damped_inverse(bordered(normal(30, 3) + 5), 1e6, bias=True)
+    assert float(R.abs().max()) < 1e-4
+    assert float(bordered_inverse(R, m)[-1, -1]) == pytest.approx(1.0, abs=1e-2)
+
+
+def bordered(V):
+    inputs = torch.cat([V, torch.ones(len(V), 1, dtype=V.dtype)], dim=1)
+    return inputs.T @ inputs / len(V)
+
+
+def test_the_moment_is_a_running_mean(normal):
+    op, metric = dense(normal, 2, 3), Metric(1.0, bias=True)
+    batches = [normal(40, 3) for _ in range(31)]
+    for k, V in enumerate(batches):
+        metric.observe(k, op, V)
+    A = bordered(batches[0])
+    for k in (*range(1, 10), 10, 20, 30):
+        decay = min(0.98, (k + 1) / (k + 10))
+        A = decay * A + (1 - decay) * bordered(batches[k])
+    assert torch.allclose(metric.moment, A)
+
+
+# --- pruning
+
+
+def test_removing_columns_is_a_constrained_minimum(normal):
+    W, root = normal(4, 6), normal(12, 6)
+    M = root.T @ root
+    P, gone = torch.linalg.inv(M), torch.tensor([1, 4])
+    X = without(W, P, gone)
+    assert X[:, gone].tolist() == torch.zeros(4, 2).tolist()
+    stay = torch.tensor([0, 2, 3, 5])
+    # The rest minimises tr((X - W) M (X - W)^T): its gradient vanishes on the columns that stay.
+    assert float(((X - W) @ M)[:, stay].abs().max()) < 1e-9
+    for j, cost in enumerate(removal_costs(W, P, 6)):
+        D = without(W, P, torch.tensor([j])) - W
+        assert float(cost) == pytest.approx(float((D @ M * D).sum()))
+
+
+def test_the_schedule_of_keep():
+    assert kept_share(0.5, 0.0) == kept_share(0.5, 0.1) == 1.0
+    assert kept_share(0.5, 0.6) == kept_share(0.5, 1.0) == 0.5
+    shares = [kept_share(0.5, t / 20) for t in range(21)]
+    assert shares == sorted(shares, reverse=True)
+
+
+# --- a whole batch
+
+
+def problem(n=200, d=20, classes=3, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, d, generator=rng)
+    teacher = torch.randn(d, classes, generator=rng)
+    return X, (X @ teacher).argmax(dim=1)
+
+
+def fitted(n_batches=300, head=None, hidden=(40, 30), bias=True, dtype=torch.float32, **options):
+    X, y = problem()
+    widths = [X.shape[1], *hidden, 3]
+    network = Network.dense(widths, head or SoftmaxCE(), bias=bias, dtype=dtype)
+    solver = StochasticBCD(network, StochasticSettings(**options), n_batches)
+    rng = torch.Generator().manual_seed(1)
+    for _ in range(n_batches):
+        solver.update(X.to(dtype), y, rng)
+    wrong = network.forward(X.to(dtype)).argmax(dim=1) != y
+    return solver, float(wrong.float().mean())
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, 0.02),
+        ({"head": HardmaxMSE(1.0)}, 0.02),
+        ({"u_step": "drawn"}, 0.05),
+        ({"v_step": "solve"}, 0.05),
+        ({"bias": False}, 0.05),
+        ({"dtype": torch.float64}, 0.02),
+        ({"keep": 0.5}, 0.05),
+    ],
+)
+def test_it_fits_what_a_teacher_says(options, error):
+    assert fitted(**options)[1] <= error
+
+
+def test_hidden_layers_move_unless_rounding_is_at_one_half():
+    """E7: with the printed U block no hidden weight learns anything."""
+    start = Network.dense([20, 40, 30, 3], SoftmaxCE())
+    X, _ = problem()
+
+    def flipped(**options):
+        after = fitted(**options)[0].network.hidden_bits(X)
+        before = start.hidden_bits(X)
+        return min(float((a != b).float().mean()) for a, b in zip(after, before, strict=True))
+
+    assert flipped(u_step="half") < 0.01
+    assert flipped() > 0.1
+
+
+def test_no_hidden_layer_is_logistic_regression():
+    assert fitted(hidden=())[1] <= 0.05
+
+
+def test_normalising_rows_changes_no_bit(normal):
+    network = Network.dense([20, 40, 3], SoftmaxCE(), dtype=torch.float64)
+    solver = StochasticBCD(network, StochasticSettings(), 10)
+    X, _ = problem()
+    B = network.operators[0].apply(X.double()) * 5
+    spread = solver._spread(B)
+    assert torch.equal(step(B / spread), step(B))
+    assert torch.allclose((B / spread).var(dim=0, correction=0), torch.ones(40).double())
+    assert solver._spread(torch.ones(8, 4)).tolist() == [1.0] * 4  # a unit that never varies
+
+
+def test_keep_removes_units_physically_and_lam_empties_columns():
+    network = fitted(keep=0.5)[0].network
+    assert [op.n_out for op in network.operators] == [20, 15, 3]
+    solver, _ = fitted(keep=0.01)
+    assert [op.n_out for op in solver.network.operators] == [1, 1, 3]
+    solver, error = fitted(lam=0.2)
+    network = solver.network
+    assert network.operators[0].n_out < 40
+    assert error < 0.1
+    assert [len(units) for units in solver.units] == [op.n_out for op in network.operators[:-1]]
+    harder = fitted(lam=0.45)[0].network
+    assert harder.operators[0].n_out < network.operators[0].n_out
+    dead = fitted(lam=0.45)[0].metrics[0].dead
+    assert len(dead) > 0
+    assert float(harder.operators[0].weight[:, dead].abs().max()) == 0
+
+
+def test_the_state_is_all_that_the_next_batch_depends_on():
+    X, y = problem()
+    for options in ({}, {"keep": 0.5}, {"lam": 0.2}, {"u_step": "drawn"}):
+        settings = StochasticSettings(**options)
+        whole = StochasticBCD(Network.dense([20, 40, 30, 3], SoftmaxCE()), settings, 120)
+        for k in range(120):
+            if k == 61:
+                state = {name: T.clone() for name, T in whole.state().items()}
+            whole.update(X, y, torch.Generator().manual_seed(k))
+        other = StochasticBCD(Network.dense([20, 40, 30, 3], SoftmaxCE(), seed=9), settings, 120)
+        other.restore(state)
+        for k in range(61, 120):
+            other.update(X, y, torch.Generator().manual_seed(k))
+        for a, b in zip(whole.network.operators, other.network.operators, strict=True):
+            assert torch.equal(a.weight, b.weight)
+
+
+def test_a_batch_of_one_and_a_dead_network_do_no_harm():
+    X, y = problem()
+    network = Network.dense([20, 5, 3], SoftmaxCE())
+    network.operators[0].weight.zero_()
+    solver = StochasticBCD(network, StochasticSettings(), 50)
+    for k in range(50):
+        solver.update(X[k : k + 1] * (k > 25), y[k : k + 1], torch.Generator())
+    assert all(bool(torch.isfinite(op.weight).all()) for op in network.operators)
+
+
+def test_training_needs_no_autograd():
+    """Nothing is differentiated: it works where torch forbids it, with the same result."""
+    with torch.inference_mode():
+        inside = fitted(n_batches=40)[0].network
+    outside = fitted(n_batches=40)[0].network
+    for a, b in zip(inside.operators, outside.operators, strict=True):
+        assert np.array_equal(a.weight.numpy(), b.weight.numpy())
