@@ -4,9 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from zeroone import Callback, TrainSettings, load, train
 from zeroone.data.embedded import load_embedded
+from zeroone.scaling import Scaling
+from zeroone.training.epochs import BatchPlan
+from zeroone.training.parts import Part
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +219,70 @@ def test_numpy_settings_reach_the_record(digits, tmp_path):
     settings = small(lam=np.float32(0.25), hidden=(np.int64(4),), max_iter=np.int64(1))
     folder = train(digits.X, digits.y, settings).save(tmp_path)
     assert json.loads((folder / "record.json").read_text())["settings"]["exact"]["lam"] == 0.25
+
+
+def test_stochastic_bcd_on_digits(digits):
+    settings = TrainSettings.from_options(hidden=(60, 40), epochs=15, batch=128, keep=0.5)
+    run = train(digits.X, digits.y, settings, test=digits.test)
+    record = run.record
+    assert record["result"]["test_error"] < 0.1
+    assert (str(run.status), run.reason) == ("completed", "all 15 epochs are done")
+    assert record["result"]["active_units"] == [30, 20]
+    history = record["history"]
+    units = [entry["active_units"][0] for entry in history]
+    assert units == sorted(units, reverse=True)
+    assert (units[0], units[-1]) == (60, 30)
+    assert len(set(units)) > 4  # they leave one after the other
+    rates = [entry["flip_rate"] for entry in history]
+    assert rates == pytest.approx(np.linspace(0.2, 0, 16))
+    assert min(history[1]["flipped"]) > 0.01 > max(history[-1]["flipped"])
+    assert history[-1]["running_error"] < 0.1
+    assert history[0]["loss"] is None
+    assert [layer["out"] for layer in record["network"]] == [30, 20, 10]
+
+
+def test_small_data_get_more_epochs_and_equal_batches(digits):
+    plan = BatchPlan.make(1437, None, None, 0.2, seed=0)
+    assert (plan.epochs, plan.batches) == (334, 6)
+    assert BatchPlan.make(60_000, None, None, 0.2, seed=0).epochs == 10
+    assert BatchPlan.make(60_000, None, None, 0.2, seed=0).batches == 235
+    assert BatchPlan.make(5, None, None, 0.2, seed=0).batches == 1
+    rows = plan.rows(1437, plan.generator(1))
+    assert {len(r) for r in rows} == {239, 240}
+    assert sorted(torch.cat(rows).tolist()) == list(range(1437))
+    assert plan.rows(1437, plan.generator(2))[0].tolist() != rows[0].tolist()
+    assert plan.rows(1437, plan.generator(1))[0].tolist() == rows[0].tolist()
+    with pytest.raises(ValueError, match="batch=6 is larger than the 5 training samples"):
+        BatchPlan.make(5, None, 6, 0.2, seed=0)
+
+
+def test_dropped_inputs_keep_their_mean():
+    plan = BatchPlan(1, 1, 0.25, 0)
+    V = plan.drop_inputs(torch.ones(200, 100), plan.generator(1))
+    assert sorted(V.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
+    assert float(V.mean()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(digits, tmp_path):
+    settings = TrainSettings.from_options(hidden=(10,), epochs=5, top_step=1e38)
+    run = train(digits.X, digits.y, settings, out=tmp_path)
+    assert str(run.status) == "diverged"
+    assert "no longer finite in epoch" in run.reason
+    assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_the_scaling_sees_features_in_units_of_their_own():
+    rng = torch.Generator().manual_seed(0)
+    X = torch.randn(100, 4, generator=rng) * torch.tensor([1.0, 2.0, 3.0, 0.0])
+    assert Scaling.fit(X).scale.ndim == 0
+    X[:, 2] *= 1000
+    scaled = Scaling.fit(X).apply(X)
+    assert scaled.std(dim=0, correction=0).tolist() == pytest.approx([1, 1, 1, 0], abs=1e-5)
+    assert Scaling.fit(X, kind="common").scale.ndim == 0
+    assert Scaling.fit(torch.full((9, 2), 0.1), kind="feature").scale.tolist() == [1.0, 1.0]
+
+
+def test_the_training_error_is_scored_on_a_sample_spread_over_all(digits):
+    part = Part(torch.arange(50.0)[:, None], torch.arange(50))
+    assert part.sample(50) is part
+    assert part.sample(3).y.tolist() == [0, 24, 49]

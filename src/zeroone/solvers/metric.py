@@ -13,8 +13,8 @@ from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 
 MEMORY = 0.98  # what an observation leaves of the past, once there is a past
 OBSERVE_EVERY = 10  # batches; the first ten are all observed
-REFRESH_EVERY = 25  # batches; the early ones more often
-EARLY = (0, 1, 2, 4, 8, 16)
+REFRESH_EVERY = 50  # batches; the early ones more often
+EARLY = (0, 1, 2, 4, 8, 16, 25)
 
 
 def refreshes(k: int) -> bool:

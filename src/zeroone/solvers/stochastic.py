@@ -50,7 +50,7 @@ class StochasticSettings:
     window_end: float = 0.5
     step: float = 1.0
     top_step: float = 0.3
-    damping: float = 2.0
+    damping: float = 4.0
     v_step: str = "one-step"
     v_damping: float = 10.0
     u_step: str = "expected"

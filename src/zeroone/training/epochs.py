@@ -14,7 +14,7 @@ from zeroone.checks import InputError
 from zeroone.metrics import Model
 from zeroone.ops import classify
 from zeroone.scaling import Scaling
-from zeroone.training.learner import Iteration, OnBatch, Status
+from zeroone.training.learner import Iteration, OnBatch, Status, silent
 from zeroone.training.parts import Part
 
 BATCH = 256
@@ -113,7 +113,7 @@ class Epochs:
         """Nothing has been seen yet."""
         return {"loss": None, "running_error": None, "seconds": 0.0, **self.rule.notes()}
 
-    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+    def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
         started = time.perf_counter()
         wrong, loss = 0, 0.0

@@ -32,6 +32,10 @@ class Iteration:
 OnBatch = Callable[[int, int], None]  # done, total
 
 
+def silent(_done: int, _total: int) -> None:
+    """Nobody watches the batches."""
+
+
 class Learner(Protocol):
     """What the training loop needs."""
 
@@ -45,7 +49,7 @@ class Learner(Protocol):
     def start(self) -> dict[str, Any]:
         """What the history says before the first iteration."""
 
-    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+    def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """Do iteration k, counted from 1."""
 
     def sizes(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from zeroone.metrics import network_sizes
 from zeroone.network import Network
 from zeroone.solvers.exact import ExactBCD
-from zeroone.training.learner import Iteration, OnBatch, Status
+from zeroone.training.learner import Iteration, OnBatch, Status, silent
 
 
 class Sweeps:
@@ -28,7 +28,7 @@ class Sweeps:
         terms = self.solver.terms.weighted(self.solver.weights)
         return {"F": sum(terms.values()), **terms, "seconds": 0.0}
 
-    def iterate(self, k: int, on_batch: OnBatch) -> Iteration:
+    def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """One sweep; its convergence is looked at every ``check_every`` sweeps."""
         settings = self.solver.settings
         sweep = self.solver.sweep()
