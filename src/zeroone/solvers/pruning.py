@@ -31,10 +31,14 @@ def without(W: Tensor, P: Tensor, gone: Tensor) -> Tensor:
     return X
 
 
-def kept_share(keep: float, progress: float, begin: float = 0.1, end: float = 0.6) -> float:
+BEGIN, END = 0.1, 0.6  # the part of the training in which units leave
+EVENTS = 40  # how often units may leave, in a whole training
+
+
+def kept_share(keep: float, progress: float) -> float:
     """The share of units that should be left: from 1 to ``keep``, fast first, then slower.
 
-    The cubic schedule of Zhu and Gupta (2017), between two points of the training.
+    The cubic schedule of Zhu and Gupta (2017).
     """
-    t = min(max((progress - begin) / (end - begin), 0.0), 1.0)
+    t = min(max((progress - BEGIN) / (END - BEGIN), 0.0), 1.0)
     return keep + (1 - keep) * (1 - t) ** 3

@@ -15,7 +15,7 @@ from zeroone.checks import InputError, count, not_negative, one_of, positive, sh
 from zeroone.network import Network
 from zeroone.ops import step
 from zeroone.solvers.metric import Metric, refreshes
-from zeroone.solvers.pruning import kept_share, removal_costs, without
+from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs, without
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
 
 V_STEPS = ("one-step", "solve")
@@ -163,31 +163,34 @@ class StochasticBCD:
 
     def _prune(self) -> None:
         """Remove units (and with ``lam`` inputs) that are not worth their price, now and then."""
-        s = self.settings
-        if not (s.lam or s.keep) or self.k <= 16 or not refreshes(self.k):
+        s, done = self.settings, 1 - self._left
+        due = self.k % max(1, self.n_batches // EVENTS) == 0 or self.k == self.n_batches
+        if not (s.lam or s.keep) or not due or done < BEGIN:
             return
         for i in reversed(range(len(self.metrics))):
-            op, metric = self.network.operators[i], self.metrics[i]
-            costs = removal_costs(op.weight, metric.inverse(), op.n_in)
-            gone = self._superfluous(i, costs)
+            op = self.network.operators[i]
+            costs = removal_costs(op.weight, self.metrics[i].inverse(), op.n_in)
+            gone = self._unpaid(costs) if s.lam else self._surplus(i, costs)
             if len(gone):
                 self._remove(i, gone)
 
-    def _superfluous(self, i: int, costs: Tensor) -> Tensor:
-        """The indices of the units below operator i that go now; one always stays."""
-        if self.settings.lam:
-            alive = costs > 0
-            if self._left < 0.4:
-                return alive.new_empty(0, dtype=torch.long)
-            mean = costs.sum() / alive.sum().clamp_min(1)
-            gone = alive & (costs <= 2 * self.settings.lam * mean)
-            gone[costs.argmax()] = False
-            return gone.nonzero().flatten()
+    def _unpaid(self, costs: Tensor) -> Tensor:
+        """With ``lam``: the units below an operator that cost less than their price.
+
+        The most valuable one always stays.
+        """
+        there = costs > 0
+        mean = costs.sum() / there.sum().clamp_min(1)
+        gone = there & (costs <= 2 * self.settings.lam * mean)
+        gone[costs.argmax()] = False
+        return gone.nonzero().flatten() if self._left >= 1 - END else gone.new_empty(0).long()
+
+    def _surplus(self, i: int, costs: Tensor) -> Tensor:
+        """With ``keep``: the cheapest units below operator i, as many as are too many by now."""
         if i == 0:
-            return torch.empty(0, dtype=torch.long)
-        share_left = kept_share(self.settings.keep or 1.0, 1 - self._left)
-        surplus = len(costs) - max(1, round(share_left * self.widths[i - 1]))
-        return costs.argsort()[: max(0, surplus)]
+            return torch.empty(0, dtype=torch.long)  # inputs are no units
+        wanted = kept_share(self.settings.keep or 1.0, 1 - self._left) * self.widths[i - 1]
+        return costs.argsort()[: max(0, len(costs) - max(1, round(wanted)))]
 
     def _remove(self, i: int, gone: Tensor) -> None:
         """Empty the columns and let the others take over; hidden units leave the network."""
