@@ -11,6 +11,7 @@ Cells run side by side, one thread each; every finished cell is kept in the reco
 import argparse
 import statistics
 import sys
+import warnings
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -27,7 +28,10 @@ from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.training import TrainSettings, train
 
-STE = {"activation": "step-ste"}
+# The better rate of 1e-3 and 3e-3 on a validation part of MNIST after 5 epochs, for each of them.
+RATE = 3e-3
+STE = {"activation": "step-ste", "learning_rate": RATE}
+RELU = {"activation": "relu", "learning_rate": RATE}
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ def mlp_rows() -> Iterable[Row]:
         yield Row(data, "stochastic BCD, keep=0.5", hidden, {"keep": 0.5})
         yield Row(data, "0/1 + STE + Adam", hidden, rival=STE)
         yield Row(data, "0/1 + STE + BatchNorm + Adam", hidden, rival={**STE, "batch_norm": True})
-        yield Row(data, "ReLU + Adam", hidden, rival={"activation": "relu"})
-        plain = {"activation": "relu", "smoothing": 0.0}
+        yield Row(data, "ReLU + Adam", hidden, rival=RELU)
+        plain = {"activation": "relu", "smoothing": 0.0, "learning_rate": 1e-3}
         yield Row(data, "ReLU + Adam, no regularisers", hidden, {"input_dropout": 0.0}, plain)
 
 
@@ -68,6 +72,7 @@ def small_rows() -> Iterable[Row]:
     for data in ("digits", "breast-cancer"):
         yield Row(data, "stochastic BCD", (256, 256))
         yield Row(data, "MLPClassifier", ())
+        yield Row(data, "StandardScaler + MLPClassifier", ())
 
 
 SUITES = {"mlp": mlp_rows, "blocks": block_rows, "small": small_rows}
@@ -91,6 +96,7 @@ def run_cell(row: Row, seed: int, epochs: int) -> dict[str, Any]:
 
 
 def five_fold_error(row: Row, seed: int) -> float:
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -101,13 +107,17 @@ def five_fold_error(row: Row, seed: int) -> float:
 
     data = load_embedded(row.data)
     X, y = data.everything
-    if row.method == "MLPClassifier":
-        # It does not scale its inputs; ours does, so it gets a scaler that suits it.
-        model = make_pipeline(StandardScaler(), MLPClassifier(random_state=seed))
-    else:
-        model = ZeroOneClassifier(row.hidden, random_state=seed)
+    models = {
+        "stochastic BCD": ZeroOneClassifier(row.hidden, random_state=seed),
+        "MLPClassifier": MLPClassifier(random_state=seed),
+        # It does not scale its inputs and ours does: a row for those who would.
+        "StandardScaler + MLPClassifier": make_pipeline(
+            StandardScaler(), MLPClassifier(random_state=seed)
+        ),
+    }
+    warnings.simplefilter("ignore", ConvergenceWarning)  # 200 iterations are its default
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    return 1 - float(cross_val_score(model, X, y, cv=folds).mean())
+    return 1 - float(cross_val_score(models[row.method], X, y, cv=folds).mean())
 
 
 def summarise(rows: list[Row], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -87,6 +87,10 @@ def test_head_residuals(normal):
     assert torch.allclose(SoftmaxCE().residual(B, y, 0.3), -U.grad)
     head = HardmaxMSE(0.5)
     assert torch.allclose(B + head.residual(B, y), head.u_step(B, y, 1e-9))
+    scores = torch.tensor([[3.0, 1.0, 0.0], [1.0, 0.8, 0.0]], dtype=torch.float64)
+    pulled = head.residual(scores, torch.tensor([0, 0]), smoothing=0.1)
+    assert pulled[0].tolist() == pytest.approx([-0.1 * 1.5, 0, 0])  # leads by 2, 0.5 is enough
+    assert pulled[1].tolist() == pytest.approx([0.15, -0.15, 0])
 
 
 # --- the W block's metric

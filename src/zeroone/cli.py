@@ -53,7 +53,11 @@ def solver_options(command: Command) -> Command:
         ("v-step", str, "stochastic: one-step (default) or solve."),
         ("v-damping", float, "stochastic: damping of the solved V block (default: 10)."),
         ("input-dropout", float, "stochastic: share of inputs dropped (default: 0.2)."),
-        ("smoothing", float, "stochastic: label smoothing (default: 0.1)."),
+        (
+            "smoothing",
+            float,
+            "stochastic: label smoothing, or its like for hardmax (default: 0.1).",
+        ),
         ("damping", float, "stochastic: damping of the W block (default: 4)."),
         ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),

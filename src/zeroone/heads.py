@@ -91,12 +91,18 @@ class HardmaxMSE(Head):
         stays = too_dear & (self.losses(B, y) > 0)
         return torch.where(stays[:, None], kept, projected)
 
-    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
+    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """E_h = U_h - B of the U_h block for mu -> 0: every sample is worth its projection.
 
-        ``smoothing`` has no part in it: the margin bounds how far a class may lead.
+        ``smoothing`` is what label smoothing is to the softmax head, a pull against too much
+        certainty: where the class leads by more than the margin, its score is lowered by that
+        share of the excess.
         """
-        return self._project(B, y) - B
+        E = self._project(B, y) - B
+        own = y[:, None]
+        rival = self._raised(B, y).scatter(1, own, -torch.inf).amax(dim=1, keepdim=True)
+        excess = (B.gather(1, own) - rival).clamp_min(0)
+        return E.scatter_add_(1, own, -smoothing * excess)
 
     def _project(self, B: Tensor, y: Tensor) -> Tensor:
         """Project onto {u_y >= u_j + margin}, then let u_y strictly exceed: sort and average.

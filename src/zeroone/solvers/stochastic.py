@@ -36,7 +36,8 @@ class StochasticSettings:
     damping: of the W block, relative to the mean variance of the layer's inputs
     v_step, v_damping: 'one-step' or 'solve' (damped relative to the mean eigenvalue of W^T W)
     u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
-    smoothing: label smoothing of the softmax head
+    smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
+        beyond the margin is pulled back
     input_dropout: the share of inputs set to their mean while training
     lam: the price of a unit relative to the mean cost of removing one; 0 prunes nothing
     keep: the share of hidden units to keep, instead of lam; None keeps all
