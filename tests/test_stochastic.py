@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from zeroone import TrainSettings, train
+from zeroone.data.embedded import load_embedded
 from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.network import Network
 from zeroone.operators import Dense
@@ -274,6 +276,9 @@ def test_training_needs_no_autograd():
     """Nothing is differentiated: it works where torch forbids it, with the same result."""
     with torch.inference_mode():
         inside = fitted(n_batches=40)[0].network
+        data = load_embedded("digits")
+        settings = TrainSettings.from_options(hidden=(20,), epochs=3)
+        assert train(data.X, data.y, settings).record["result"]["train_error"] < 0.5
     outside = fitted(n_batches=40)[0].network
     for a, b in zip(inside.operators, outside.operators, strict=True):
         assert np.array_equal(a.weight.numpy(), b.weight.numpy())

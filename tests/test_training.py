@@ -228,6 +228,8 @@ def test_stochastic_bcd_on_digits(digits):
     assert record["result"]["test_error"] < 0.1
     assert (str(run.status), run.reason) == ("completed", "all 15 epochs are done")
     assert record["result"]["active_units"] == [30, 20]
+    assert record["plan"] == {"epochs": 15, "batches": 12}
+    assert "exact" not in record["settings"]
     history = record["history"]
     units = [entry["active_units"][0] for entry in history]
     assert units == sorted(units, reverse=True)

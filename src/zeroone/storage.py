@@ -74,7 +74,10 @@ def write_tensors(
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {kind: json.dumps(header)}  # one key: the same content, the same bytes
     with replacing(path) as temporary:
-        save_file(contiguous, temporary, metadata=metadata)
+        try:
+            save_file(contiguous, temporary, metadata=metadata)
+        except SafetensorError as error:  # a full disk, for one
+            raise InputError(f"cannot write {path}: {error}.") from None
     return path
 
 

@@ -34,5 +34,5 @@ def train_rival(
     rule = AdamRule.fresh(widths, rival, task.scaling, plan.total, settings.seed)
     learner = Epochs(rule, part, task.scaling, plan)
     outcome = run_loop(learner, task.parts, patience=settings.patience, callbacks=callbacks)
-    record = new_record("train", asdict(settings) | {"rival": asdict(rival)}, settings.seed)
+    record = new_record("train", settings.describe() | {"rival": asdict(rival)}, settings.seed)
     return rule.model, record | describe(learner, task, outcome)

@@ -96,13 +96,18 @@ class Epochs:
     rule: Rule
     part: Part
     scaling: Scaling
-    plan: BatchPlan
+    batch_plan: BatchPlan
     limit: int = field(init=False)
     at_limit: tuple[Status, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limit = self.plan.epochs
+        self.limit = self.batch_plan.epochs
         self.at_limit = (Status.COMPLETED, f"all {self.limit} epochs are done")
+
+    @property
+    def plan(self) -> dict[str, int]:
+        """How many epochs of how many batches."""
+        return {"epochs": self.batch_plan.epochs, "batches": self.batch_plan.batches}
 
     @property
     def model(self) -> Model:
@@ -121,7 +126,7 @@ class Epochs:
             scores = self.rule.update(V0, y, rng)
             wrong += int((classify(scores) != y).sum())
             loss += float(self.rule.losses(scores, y).sum())
-            on_batch(done, self.plan.batches)
+            on_batch(done, self.batch_plan.batches)
         n = len(self.part.y)
         entry = {
             "loss": loss / n,
@@ -135,10 +140,10 @@ class Epochs:
         return Iteration(entry)
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
-        rng = self.plan.generator(epoch)
-        for rows in self.plan.rows(len(self.part.y), rng):
+        rng = self.batch_plan.generator(epoch)
+        for rows in self.batch_plan.rows(len(self.part.y), rng):
             V0 = self.scaling.apply(self.part.X[rows])
-            yield self.plan.drop_inputs(V0, rng), self.part.y[rows], rng
+            yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], rng
 
     def sizes(self) -> dict[str, Any]:
         """The rule's."""

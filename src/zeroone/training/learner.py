@@ -43,6 +43,10 @@ class Learner(Protocol):
     at_limit: tuple[Status, str]  # what to say when they are done
 
     @property
+    def plan(self) -> dict[str, int]:
+        """How much was planned, for the record."""
+
+    @property
     def model(self) -> Model:
         """What is scored."""
 

@@ -1,7 +1,7 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def train(
         checkpoint=checkpoint,
         resume=resume,
     )
-    record = new_record("train", asdict(settings), settings.seed)
+    record = new_record("train", settings.describe(), settings.seed)
     record |= describe(learner, task, outcome)
     record["network"] = [op.describe() for op in network.operators]
     finished = Run(network, outcome.status, outcome.reason, record)
@@ -147,6 +147,7 @@ def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
         },
         "status": str(outcome.status),
         "reason": outcome.reason,
+        "plan": learner.plan,
         "n_iter": len(history) - 1,
         "objective": history[-1].get("F", history[-1]["loss"]),
         "residuals": history[-1].get("residuals", {}),

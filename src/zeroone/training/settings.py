@@ -90,8 +90,12 @@ class TrainSettings:
             **{solver: replace(getattr(base, solver), **chosen)},
         )
 
+    def describe(self) -> dict[str, Any]:
+        """All settings that count: those of the other solver are left out."""
+        return {k: v for k, v in asdict(self).items() if k not in SOLVERS or k == self.solver}
+
     def flat(self) -> dict[str, Any]:
-        """All settings that count, those of the solver among the others."""
+        """The same, those of the solver among the others."""
         common = {k: v for k, v in asdict(self).items() if k not in SOLVERS}
         return common | asdict(self.own)
 

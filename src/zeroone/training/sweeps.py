@@ -19,6 +19,11 @@ class Sweeps:
         self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
 
     @property
+    def plan(self) -> dict[str, int]:
+        """How many sweeps at most."""
+        return {"sweeps": self.limit}
+
+    @property
     def model(self) -> Network:
         """The network."""
         return self.solver.network
