@@ -193,6 +193,13 @@ def test_early_stopping_goes_back_to_the_best_weights(digits, tmp_path):
         assert torch.equal(a.weight, b.weight)
 
 
+def test_early_stopping_waits_until_the_units_have_left(digits):
+    changes = {"epochs": 20, "patience": 1, "hidden": (20,), "keep": 0.5}
+    run = train(digits.X, digits.y, settings(**changes))
+    assert run.record["result"]["active_units"] == [10]
+    assert run.n_iter > 12
+
+
 def test_a_callback_may_stop_the_training(digits):
     class Enough(Callback):
         batches = 0

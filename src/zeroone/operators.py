@@ -16,6 +16,7 @@ a constant-1 input: the bias is then trained by the same W block as everything e
 """
 
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -86,6 +87,12 @@ class Operator(ABC):
     def total(self, E: Tensor) -> Tensor:
         """E^T 1: the residual of each unit, summed over all samples (and positions)."""
         return E.sum(dim=[d for d in range(E.ndim) if d != 1])
+
+    def resized(self, weight: Tensor, n_in: int) -> "Operator":
+        """An operator of the same kind from ``n_in`` units, with these weights."""
+        other = copy(self)
+        other.weight, other.n_in = weight, n_in
+        return other
 
     @abstractmethod
     def select(self, below: Tensor, above: Tensor) -> "Operator":

@@ -69,6 +69,11 @@ class AdamRule:
             model = FloatNetwork(widths, settings, scaling).eval()
         return cls(model, settings, n_batches)
 
+    @property
+    def settled(self) -> bool:
+        """No unit is ever removed."""
+        return True
+
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
         """One step of Adam."""
         rate = self.settings.learning_rate * (1 - self.k / self.n_batches)

@@ -117,6 +117,12 @@ class StochasticBCD:
         return self.settings.flip_rate * self._left
 
     @property
+    def settled(self) -> bool:
+        """Whether no more units will be removed."""
+        done = 1 - self._left
+        return not (self.settings.lam or self.settings.keep) or done >= END + 1 / EVENTS
+
+    @property
     def _left(self) -> float:
         """The share of the training that is left."""
         return 1 - self.k / self.n_batches
@@ -219,17 +225,13 @@ class StochasticBCD:
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``; units that had been removed are removed again."""
+        """Go on from ``state()``, with the units that were left then."""
         self.k = int(state["k"])
         self.units = [state[f"units{i}"] for i in range(len(self.units))]
-        inputs, classes = (
-            torch.arange(self.network.n_features),
-            torch.arange(self.network.n_classes),
-        )
-        left = [inputs, *self.units, classes]
+        n_in = self.network.n_features
         for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
-            self.network.operators[i] = op.select(left[i], left[i + 1])
-            self.network.operators[i].weight = state[f"W{i}"]
+            self.network.operators[i] = op.resized(state[f"W{i}"], n_in)
+            n_in = self.network.operators[i].n_out
             metric.restore({name: state[f"{name}{i}"] for name in metric.state()})
 
 

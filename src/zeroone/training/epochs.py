@@ -28,6 +28,10 @@ class Rule(Protocol):
     def model(self) -> Model:
         """What is scored."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether no more units will be removed."""
+
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """Learn from scaled inputs; gives the scores from before."""
 
@@ -113,6 +117,11 @@ class Epochs:
     def model(self) -> Model:
         """The rule's."""
         return self.rule.model
+
+    @property
+    def settled(self) -> bool:
+        """The rule's word."""
+        return self.rule.settled
 
     def start(self) -> dict[str, Any]:
         """Nothing has been seen yet."""

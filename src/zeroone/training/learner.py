@@ -50,6 +50,10 @@ class Learner(Protocol):
     def model(self) -> Model:
         """What is scored."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether no more units will be removed: only then the best weights are what was asked."""
+
     def start(self) -> dict[str, Any]:
         """What the history says before the first iteration."""
 

@@ -91,8 +91,11 @@ def errors(learner: Learner, parts: dict[str, Part]) -> dict[str, float]:
 def _impatience(
     progress: Progress, learner: Learner, patience: int | None
 ) -> tuple[Status, str] | None:
-    """Keep the best weights by the validation error, and stop where none came for long."""
-    if patience is None:
+    """Keep the best weights by the validation error, and stop where none came for long.
+
+    While units are still being removed no weights count: they are larger than was asked for.
+    """
+    if patience is None or not learner.settled:
         return None
     entry = progress.history[-1]
     error, k = entry["validation_error"], entry["iteration"]

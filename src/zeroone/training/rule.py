@@ -25,6 +25,11 @@ class StochasticRule:
         """The network."""
         return self.solver.network
 
+    @property
+    def settled(self) -> bool:
+        """Whether no more units will be removed."""
+        return self.solver.settled
+
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """Every block once."""
         return self.solver.update(V0, y, rng)

@@ -28,7 +28,7 @@ class TrainSettings:
     init_std: the spread of the Gaussian start; None takes the solver's own start
     validation: the share of the training samples that is held out, class by class, by the seed
     patience: stop after that many iterations without a better validation error, and go back to
-        the best weights; None trains to the end
+        the best weights (once all units that go have gone); None trains to the end
     """
 
     hidden: tuple[int, ...] = (256, 256)

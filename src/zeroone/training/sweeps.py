@@ -28,6 +28,11 @@ class Sweeps:
         """The network."""
         return self.solver.network
 
+    @property
+    def settled(self) -> bool:
+        """Every sweep prunes: there is no later."""
+        return True
+
     def start(self) -> dict[str, Any]:
         """F by term at the consistent point."""
         terms = self.solver.terms.weighted(self.solver.weights)
