@@ -5,10 +5,12 @@
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
 with every U-step on MNIST, 784-500-500-10). Settings are tuned on a validation split, never here.
-Cells run side by side, one thread each; every finished cell is kept in the record at once.
+Cells run side by side, one thread each; every finished cell is kept in the record at once, and the
+same command after an interruption goes on with the others.
 """
 
 import argparse
+import json
 import statistics
 import sys
 import warnings
@@ -16,6 +18,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,13 +52,13 @@ def mlp_rows() -> Iterable[Row]:
     hidden = (1000, 1000)
     for data in ("mnist", "fashion-mnist"):
         yield Row(data, "stochastic BCD", hidden)
-        yield Row(data, "stochastic BCD, hardmax head", hidden, {"head": "hardmax"})
-        yield Row(data, "stochastic BCD, keep=0.5", hidden, {"keep": 0.5})
         yield Row(data, "0/1 + STE + Adam", hidden, rival=STE)
         yield Row(data, "0/1 + STE + BatchNorm + Adam", hidden, rival={**STE, "batch_norm": True})
         yield Row(data, "ReLU + Adam", hidden, rival=RELU)
-        plain = {"activation": "relu", "smoothing": 0.0, "learning_rate": 1e-3}
-        yield Row(data, "ReLU + Adam, no regularisers", hidden, {"input_dropout": 0.0}, plain)
+    yield Row("mnist", "stochastic BCD, hardmax head", hidden, {"head": "hardmax"})
+    yield Row("mnist", "stochastic BCD, keep=0.5", hidden, {"keep": 0.5})
+    plain = {"activation": "relu", "smoothing": 0.0, "learning_rate": 1e-3}
+    yield Row("mnist", "ReLU + Adam, no regularisers", hidden, {"input_dropout": 0.0}, plain)
 
 
 def block_rows() -> Iterable[Row]:
@@ -150,6 +153,15 @@ def show(table: list[dict[str, Any]]) -> None:
         print(f"{entry['data']:14} {entry['method']:32} {entry['mean']:8.2f}{spread:8} {timing:>8}")
 
 
+def finished_cells(record: dict[str, Any], path: Path | None) -> list[dict[str, Any]]:
+    """The cells of an interrupted run with the same settings and code."""
+    if path is None or not path.is_file():
+        return []
+    before = json.loads(path.read_text(encoding="utf-8"))
+    same = all(before.get(key) == record[key] for key in ("kind", "commit", "settings"))
+    return before["cells"] if same else []
+
+
 def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=None, threads=1)
     arguments.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -162,26 +174,29 @@ def main() -> None:
     rows = [row for row in SUITES[options.suite]() if options.data in (None, row.data)]
     for name in {row.data for row in rows} & set(REGISTRY):
         obtain(REGISTRY[name])
-    record = begin(f"accuracy-{options.suite}", options) | {"cells": []}
+    record = begin(f"accuracy-{options.suite}", options)
+    record["cells"] = finished_cells(record, options.json)
+    done = {(cell["data"], cell["method"], cell["seed"]) for cell in record["cells"]}
     # One process a cell: a cell's threads, memory and failures are its own.
     with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
         jobs = {
             pool.submit(run_cell, row, seed, options.epochs): (row, seed)
             for seed in range(options.seeds)
             for row in rows
+            if (row.data, row.method, seed) not in done
         }
         for job in as_completed(jobs):
             row, seed = jobs[job]
             cell = {"data": row.data, "method": row.method, "seed": seed, **job.result()}
             record["cells"].append(cell)
-            record["table"] = summarise(rows, record["cells"])
             print(
-                f"{len(record['cells'])}/{len(jobs)} {row.data}, {row.method}, seed {seed}: "
-                f"{100 * cell['test_error']:.2f}%",
+                f"{len(record['cells'])}/{len(done) + len(jobs)} {row.data}, {row.method}, "
+                f"seed {seed}: {100 * cell['test_error']:.2f}%",
                 file=sys.stderr,
                 flush=True,
             )
             finish(record, options.json, quiet=True)
+    record["table"] = summarise(rows, record["cells"])
     show(record["table"])
     finish(record, options.json)
 
