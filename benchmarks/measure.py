@@ -27,19 +27,21 @@ def interleaved(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, 
 
 
 def parser(
-    description: str, *, repeats: int | None = 5, threads: int = 2
+    description: str, *, repeats: int | None = 5, threads: int | None = 2
 ) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=description)
     arguments.add_argument("--json", type=Path, help="write the record here")
     if repeats is not None:
         arguments.add_argument("--repeats", type=int, default=repeats)
-    arguments.add_argument("--threads", type=int, default=threads)
+    if threads is not None:
+        arguments.add_argument("--threads", type=int, default=threads)
     return arguments
 
 
 def begin(kind: str, options: argparse.Namespace) -> dict[str, Any]:
-    torch.set_num_threads(options.threads)
-    settings = {name: value for name, value in vars(options).items() if name != "json"}
+    torch.set_num_threads(getattr(options, "threads", 1))
+    hidden = ("json", "resume")
+    settings = {name: value for name, value in vars(options).items() if name not in hidden}
     return new_record(kind, settings, seed=0)
 
 

@@ -32,7 +32,7 @@ def random_images(n):
 
 def learners(part, width):
     scaling, widths = Scaling.fit(part.X), [784, width, width, 10]
-    plan = BatchPlan.make(len(part.y), 100, BATCH, 0.2, seed=0)
+    plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
     network = Network.dense(widths, SoftmaxCE(), scaling=scaling)
     solver = StochasticBCD(network, StochasticSettings(), plan.total)
     rules = {

@@ -149,6 +149,7 @@ BAD = {
         "batch=1438 is larger than the 1437 training samples.",
     ),
     "resume": (("train", "--data", "digits", "--out", "run", "--resume"), "no unfinished run"),
+    "no width": (("train", "--data", "digits", "--hidden", "", "--out", "run"), "--hidden takes"),
     "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
     "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
     "no option": (("train", "--data", "digits"), "Missing option '--out'"),

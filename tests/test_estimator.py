@@ -44,6 +44,14 @@ def test_presets_and_options():
     assert paper.n_iter_ == 35
     assert ZeroOneClassifier(preset="paper")._settings().hidden == (2000, 2000)
     assert ZeroOneClassifier(preset="paper", lam=0.0)._settings().exact.lam == 0
+    assert len(ZeroOneClassifier((4,), solver="exact", max_iter=3).fit(X, y).loss_curve_) == 3
+    assert ZeroOneClassifier(random_state=np.int64(3))._settings().seed == 3
+    assert ZeroOneClassifier(hidden=np.array([3, 4]))._settings().hidden == (3, 4)
+    with pytest.raises(ValueError, match="options repeats head"):
+        ZeroOneClassifier(options={"head": "hardmax"}).fit(X, y)
+    data = load_embedded("digits")
+    with pytest.raises(ValueError, match="training diverged"):
+        ZeroOneClassifier((4,), epochs=5, options={"top_step": 1e38}).fit(data.X, data.y)
     exact = {"solver": "exact", "max_iter": 1, "options": {"tau": 2.0}}
     other = ZeroOneClassifier(hidden=(4,), lam=0.5, **exact).fit(X, y)
     assert other.record_["settings"]["exact"]["lam"] == 0.5

@@ -37,6 +37,8 @@ class Killer(Callback):
         if where == "batch" and self.seen == moment:
             die()
 
+import zeroone.training.checkpoint as checkpoint
+checkpoint.INTERVAL = 0
 if where == "write":
     whole, calls = storage.save_file, []
     def half(tensors, path, metadata):
@@ -74,6 +76,8 @@ def whole(digits, tmp_path_factory):
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("whole")
     train(digits.X, digits.y, settings(), test=digits.test, out=out)
+    with pytest.raises(ValueError, match="holds a finished run: there is nothing to resume"):
+        resume(digits, out)
     return out
 
 
@@ -89,6 +93,7 @@ def resume(digits, out, **changes):
         [("batch", 78)],  # the last batch of all
         [("write", 1)],  # before anything was kept
         [("write", 4)],
+        [("write", 8)],  # the model itself, when all is done
         [("batch", 20), ("write", 3), ("batch", 12)],  # again and again
     ],
     ids=str,
@@ -97,7 +102,7 @@ def test_killed_and_resumed_gives_the_same_bits(digits, whole, tmp_path, deaths)
     for where, moment in deaths:
         killed(tmp_path, where, moment)
     if deaths == [("write", 1)]:
-        with pytest.raises(ValueError, match="holds no unfinished run to resume"):
+        with pytest.raises(ValueError, match="holds no unfinished run: there is nothing to resume"):
             resume(digits, tmp_path)
         train(digits.X, digits.y, settings(), test=digits.test, out=tmp_path)
     else:
@@ -110,6 +115,11 @@ def test_killed_and_resumed_gives_the_same_bits(digits, whole, tmp_path, deaths)
     one, other = (json.loads((p / "record.json").read_text()) for p in (tmp_path, whole))
     for a, b in zip(one["history"], other["history"], strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
+@pytest.fixture(autouse=True)
+def _keep_every_state(monkeypatch):
+    monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
 
 
 class Interrupt(Callback):
@@ -162,6 +172,10 @@ def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path):
         with pytest.raises(ValueError, match=sentence) as error:
             train(X, y, settings(**changes), test=digits.test, out=tmp_path, resume=True)
         assert "\n" not in str(error.value)
+    torch.set_num_threads(2)
+    with pytest.raises(ValueError, match="begun with threads=1, not 2"):
+        resume(digits, tmp_path)
+    torch.set_num_threads(1)
     with pytest.raises(ValueError, match="begun on other parts of the data"):
         train(digits.X, digits.y, settings(), out=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds an unfinished run: resume it, or remove"):
@@ -187,6 +201,8 @@ def test_early_stopping_goes_back_to_the_best_weights(digits, tmp_path):
     errors = [entry["validation_error"] for entry in history[1:]]
     assert len(errors) == int(np.argmin(errors)) + 1 + 2 < 60
     assert run.record["result"]["validation_error"] == min(errors)
+    assert run.record["best_iteration"] == int(np.argmin(errors)) + 1
+    assert run.record["objective"] == history[run.record["best_iteration"]]["loss"]
     interrupted(digits, tmp_path, **changes)
     again = resume(digits, tmp_path, **changes)
     for a, b in zip(run.network.operators, again.network.operators, strict=True):
@@ -198,6 +214,14 @@ def test_early_stopping_waits_until_the_units_have_left(digits):
     run = train(digits.X, digits.y, settings(**changes))
     assert run.record["result"]["active_units"] == [10]
     assert run.n_iter > 12
+
+
+def test_a_new_run_clears_away_the_old_results(digits, tmp_path):
+    train(digits.X, digits.y, settings(epochs=1), out=tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    diverged = train(digits.X, digits.y, settings(epochs=2, top_step=1e38), out=tmp_path)
+    assert str(diverged.status) == "diverged"
+    assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
 
 
 def test_a_callback_may_stop_the_training(digits):

@@ -213,6 +213,68 @@ def test_hidden_layers_move_unless_rounding_is_at_one_half():
     assert flipped() > 0.1
 
 
+def test_one_batch_by_hand(normal):
+    """The blocks in their order, written out once more from the formulas."""
+    X, y = normal(9, 4), torch.arange(9) % 3
+    network = Network.dense([4, 5, 3], SoftmaxCE(), dtype=torch.float64)
+    W1, W2 = (op.weight.clone() for op in network.operators)
+    StochasticBCD(network, StochasticSettings(), 10).update(X, y, torch.Generator())
+
+    def moment(V):
+        inputs = torch.cat([V, torch.ones(9, 1, dtype=V.dtype)], dim=1)
+        M, variance = inputs.T @ inputs / 9, V.var(dim=0, correction=0).mean()
+        M[:-1, :-1] += 4.0 * variance * torch.eye(V.shape[1], dtype=V.dtype)
+        return inputs, M
+
+    inputs1, M1 = moment(X)
+    B1 = inputs1 @ W1.T
+    inputs2, M2 = moment((B1 > 0).double())
+    targets = 0.9 * torch.eye(3, dtype=torch.float64)[y] + 0.1 / 3
+    E2 = targets - torch.softmax(inputs2 @ W2.T, dim=1)
+    D = E2 @ W2[:, :-1]
+    inside = B1.abs() <= 1
+    E1 = 0.5 * 0.2 * D * inside / (D * inside).abs().sum() * inside.sum()
+    new2 = W2 + 0.3 / 9 * E2.T @ inputs2 @ torch.linalg.inv(M2)
+    new1 = W1 + 1.0 / 9 * E1.T @ inputs1 @ torch.linalg.inv(M1)
+    new1 /= B1.std(dim=0, correction=0)[:, None]
+    assert torch.allclose(network.operators[0].weight, new1)
+    assert torch.allclose(network.operators[1].weight, new2)
+
+
+def test_the_schedules():
+    solver = StochasticBCD(Network.dense([4, 5, 3], SoftmaxCE()), StochasticSettings(), 10)
+    seen = []
+    for solver.k in (0, 5, 10):
+        seen.append((solver.flip_rate, solver.window))
+    assert seen == [(0.2, 1.0), (0.1, 0.75), (0.0, 0.5)]
+
+
+def test_the_metric_follows_the_inputs_to_the_end():
+    X, y = problem()
+    solver = StochasticBCD(Network.dense([20, 40, 3], SoftmaxCE()), StochasticSettings(), 200)
+    inverses = []
+    for _ in range(151):
+        solver.update(X, y, torch.Generator())
+        inverses.append(solver.metrics[1].R)
+    for k in (25, 50, 100, 150):
+        assert not torch.equal(inverses[k], inverses[k - 1])
+    assert torch.equal(inverses[90], inverses[50])
+
+
+def test_units_have_unit_spread_after_training():
+    X, _ = problem()
+    B = fitted()[0].network.operators[0].apply(X)
+    assert float(B.var(dim=0, correction=0).log().abs().max()) < 0.5
+
+
+def test_a_damping_too_small_for_the_dtype_is_raised():
+    V = torch.ones(50, 3) * torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
+    op, metric = Dense(torch.zeros(2, 4), 3, True), Metric(1e-12, bias=True)
+    metric.observe(0, op, V)
+    metric.refresh()
+    assert bool(torch.isfinite(metric.R).all())
+
+
 def test_no_hidden_layer_is_logistic_regression():
     assert fitted(hidden=())[1] <= 0.05
 
@@ -238,11 +300,22 @@ def test_keep_removes_units_physically_and_lam_empties_columns():
     assert network.operators[0].n_out < 40
     assert error < 0.1
     assert [len(units) for units in solver.units] == [op.n_out for op in network.operators[:-1]]
-    harder = fitted(lam=0.45)[0].network
-    assert harder.operators[0].n_out < network.operators[0].n_out
-    dead = fitted(lam=0.45)[0].metrics[0].dead
-    assert len(dead) > 0
-    assert float(harder.operators[0].weight[:, dead].abs().max()) == 0
+    harder, _ = fitted(lam=0.3)
+    weights = harder.network.operators[0].weight
+    assert 1 < len(weights) < network.operators[0].n_out  # a price, not a cliff
+    dead = harder.metrics[0].dead
+    assert 0 < len(dead) < 20
+    assert float(weights[:, dead].abs().max()) == 0
+
+
+def test_the_cheapest_units_leave():
+    X, y = problem()
+    network = Network.dense([20, 10, 3], SoftmaxCE())
+    network.operators[1].weight[:, [2, 5, 7]] = 1e-6
+    solver = StochasticBCD(network, StochasticSettings(keep=0.7, top_step=1e-9), 10)
+    for _ in range(10):
+        solver.update(X, y, torch.Generator())
+    assert solver.units[0].tolist() == [0, 1, 3, 4, 6, 8, 9]
 
 
 def test_the_state_is_all_that_the_next_batch_depends_on():

@@ -183,12 +183,16 @@ def test_bad_data_get_one_sentence(X, y, sentence):
         ({"input_dropout": 1.0}, "input_dropout must be below 1, got 1.0."),
         ({"u_step": "halv"}, "unknown u_step 'halv'; choose from expected, drawn, half."),
         ({"v_step": "one"}, "unknown v_step 'one'; choose from one-step, solve."),
+        ({"margin": 2.0}, "margin is a setting of head='hardmax'."),
+        ({"preset": "paper", "solver": "stochastic"}, "preset='paper' is for solver='exact'"),
+        ({"batch": 1}, "batch must be a whole number of at least 8, got 1."),
+        ({"step": 1e300}, "step must be at most 1e+38."),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0."),
         ({"window": 0}, "window must be a positive number, got 0."),
         ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax."),
         ({"preset": "papr"}, "unknown preset 'papr'; choose from paper. Did you mean 'paper'?"),
         ({"lamda": 1.0}, "unknown option 'lamda'"),
-        ({"margin": -1.0}, "margin must be zero or a positive number, got -1.0."),
+        ({"margin": -1.0, **EXACT}, "margin must be zero or a positive number, got -1.0."),
         ({"preset": "paper", "head": "softmax"}, "Lemma 1, which needs head='hardmax'."),
     ],
 )
@@ -244,18 +248,20 @@ def test_stochastic_bcd_on_digits(digits):
 
 
 def test_small_data_get_more_epochs_and_equal_batches(digits):
-    plan = BatchPlan.make(1437, None, None, 0.2, seed=0)
-    assert (plan.epochs, plan.batches) == (334, 6)
-    assert BatchPlan.make(60_000, None, None, 0.2, seed=0).epochs == 10
-    assert BatchPlan.make(60_000, None, None, 0.2, seed=0).batches == 235
-    assert BatchPlan.make(5, None, None, 0.2, seed=0).batches == 1
+    def make(n, batch=None, features=20):
+        return BatchPlan.make(Part(torch.zeros(n, features), torch.zeros(n)), None, batch, None, 0)
+
+    plan = make(1437)
+    assert (plan.epochs, plan.batches, plan.input_dropout) == (334, 6, 0.2)
+    assert make(100, features=3).input_dropout == 0
+    assert (make(60_000).epochs, make(60_000).batches, make(5).batches) == (10, 235, 1)
     rows = plan.rows(1437, plan.generator(1))
     assert {len(r) for r in rows} == {239, 240}
     assert sorted(torch.cat(rows).tolist()) == list(range(1437))
     assert plan.rows(1437, plan.generator(2))[0].tolist() != rows[0].tolist()
     assert plan.rows(1437, plan.generator(1))[0].tolist() == rows[0].tolist()
     with pytest.raises(ValueError, match="batch=6 is larger than the 5 training samples"):
-        BatchPlan.make(5, None, 6, 0.2, seed=0)
+        make(5, batch=6)
 
 
 def test_dropped_inputs_keep_their_mean():

@@ -52,7 +52,11 @@ def solver_options(command: Command) -> Command:
         ("u-step", str, "stochastic: expected (default), drawn or half."),
         ("v-step", str, "stochastic: one-step (default) or solve."),
         ("v-damping", float, "stochastic: damping of the solved V block (default: 10)."),
-        ("input-dropout", float, "stochastic: share of inputs dropped (default: 0.2)."),
+        (
+            "input-dropout",
+            float,
+            "stochastic: inputs dropped (default: 0.2; 0 below 16 features).",
+        ),
         (
             "smoothing",
             float,
@@ -64,13 +68,21 @@ def solver_options(command: Command) -> Command:
         ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
         ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
         ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),
-        ("flip-rate", float, "stochastic: bits a batch may flip, at the start (default: 0.2)."),
+        (
+            "flip-rate",
+            float,
+            "stochastic: scale of the hidden steps, at the start (default: 0.2).",
+        ),
         ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
         ("batch", int, "stochastic: samples a batch (default: 256)."),
         ("epochs", int, "stochastic: passes over the data (default: 10, more on small data)."),
         ("lam", float, "Price of a unit; 0 prunes nothing."),
         ("margin", float, "hardmax: lead by which a class must win to count as right."),
-        ("patience", int, "Stop after so many epochs without a better validation error."),
+        (
+            "patience",
+            int,
+            "Stop, and go back to the best, after so many epochs without a better one.",
+        ),
     ):
         command = click.option(f"--{name}", type=kind, help=text)(command)
     return command
@@ -290,7 +302,7 @@ def _load(model: Path) -> Any:
 
 def _widths(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(width) for width in text.split(",") if width.strip())
+        return tuple(int(width) for width in text.split(","))
     except ValueError:
         raise InputError(f"--hidden takes widths such as 300,300, got {text!r}.") from None
 
@@ -338,10 +350,8 @@ def main() -> None:
             raise
         sys.exit(_complain("there is not enough memory for a network of this size."))
     except (KeyboardInterrupt, click.Abort):
-        print(
-            "zeroone: interrupted; 'zeroone train' goes on with the same command and --resume.",
-            file=sys.stderr,
-        )
+        hint = "; the same command with --resume goes on" if "train" in sys.argv[1:2] else ""
+        print(f"zeroone: interrupted{hint}.", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
 

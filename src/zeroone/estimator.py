@@ -1,5 +1,6 @@
 """``ZeroOneClassifier``: a 0/1 network with scikit-learn's ``fit`` and ``predict``."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from zeroone.checks import InputError
 from zeroone.training import TrainSettings, train
 
 
@@ -62,16 +64,16 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         if self.preset is None:
             given |= {"solver": self.solver, "head": self.head}
-        return TrainSettings.from_options(
-            self.preset,
-            seed=self._seed(),
-            **{name: value for name, value in given.items() if value is not None},
-            **(self.options or {}),
-        )
+        given["seed"] = self._seed()
+        given = {name: value for name, value in given.items() if value is not None}
+        options = self.options or {}
+        for name in options.keys() & given.keys():
+            raise InputError(f"options repeats {name}, which has an argument of its own.")
+        return TrainSettings.from_options(self.preset, **given, **options)
 
     def _seed(self) -> int:
-        if isinstance(self.random_state, int):
-            return self.random_state
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "ZeroOneClassifier":
@@ -80,13 +82,15 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         run = train(X, y, settings)
+        if run.status == "diverged":
+            raise InputError(f"training diverged: {run.reason}; take smaller steps.")
         self.network_ = run.network
         self.classes_ = np.unique(y)
         self.n_iter_ = run.n_iter
         self.status_ = str(run.status)
         self.record_ = run.record
-        history = run.record["history"]
-        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in history if entry["loss"]]
+        done = run.record["history"][1:]
+        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
         self.n_active_ = run.record["result"]["active_units"]
         return self
 

@@ -29,7 +29,7 @@ def train_rival(
     """
     task = Task.prepare(X, y, settings, test, name)
     s, part = settings.stochastic, task.parts["train"]
-    plan = BatchPlan.make(len(part.y), s.epochs, s.batch, s.input_dropout, settings.seed)
+    plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
     widths = [task.n_features, *settings.hidden, len(task.classes)]
     rule = AdamRule.fresh(widths, rival, task.scaling, plan.total, settings.seed)
     learner = Epochs(rule, part, task.scaling, plan)

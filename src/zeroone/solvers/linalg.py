@@ -49,8 +49,13 @@ def damped_inverse(A: Tensor, damping: float, *, bias: bool) -> tuple[Tensor, Te
     Q = A[:-1, :-1] - torch.outer(m, m) if bias else A.clone()
     variance = Q.diagonal().mean().clamp_min(torch.finfo(A.dtype).eps)
     Q.diagonal().add_(damping * variance)
+    factor, failed = torch.linalg.cholesky_ex(Q)
+    while bool(failed):  # rounding made it indefinite: the damping was too small for the dtype
+        Q.diagonal().add_(damping * variance)
+        damping = 10 * max(damping, torch.finfo(A.dtype).eps)
+        factor, failed = torch.linalg.cholesky_ex(Q)
     # LAPACK gives it column by column; a product rounds by the order in memory.
-    return torch.cholesky_inverse(torch.linalg.cholesky(Q)).contiguous(), m
+    return torch.cholesky_inverse(factor).contiguous(), m
 
 
 def bordered_inverse(R: Tensor, m: Tensor) -> Tensor:

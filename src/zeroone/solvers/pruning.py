@@ -1,9 +1,10 @@
 """The l2,0 penalty inside stochastic BCD: which units go, and what the others take over.
 
-The W block's metric is the damped second moment M = P^-1 of the layer's inputs. In it, the change
-of W that empties the columns R at the least cost is known in closed form (optimal brain surgeon:
-Hassibi and Stork 1993; here for whole columns), so removing a column is the prox of the l2,0
-penalty in that metric: column j stays if its cost ||W_j||^2 / P_jj exceeds the price of a column.
+The W block's metric is the damped second moment M = P^-1 of the layer's inputs. The prox of the
+l2,0 penalty in that metric would be a search over all sets of columns. We take its greedy form: the
+columns whose own removal costs least go, and the others are changed so that the loss of the whole
+set is least, which has a closed form (optimal brain surgeon: Hassibi and Stork 1993; here for
+whole columns).
 """
 
 import torch

@@ -37,10 +37,10 @@ def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: fl
 
     An entry whose bit may flip (|b| <= window: Lemma 2, where a flip costs b^2) does so with the
     probability a = kappa |D| and is then pushed by ``margin`` towards sign(D). kappa makes the
-    mean of a over those entries the flip rate, a trust region on bits; samples that ask for
-    nothing do not count, or the last sample that does would be pushed beyond measure. What is
-    returned is the expectation, margin * a * sign(D) = margin * kappa * D. The few entries with
-    a > 1 are not cut off, as that lost accuracy.
+    mean of a over those entries the flip rate: the step has a size in units of flips, however
+    large or small D is. Samples that ask for nothing do not count, or the last sample that does
+    would be pushed beyond measure. What is returned is the expectation, margin * a * sign(D) =
+    margin * kappa * D. The few entries with a > 1 are not cut off, as that lost accuracy.
     """
     inside = (B.abs() <= window).to(D.dtype)
     E = D * inside

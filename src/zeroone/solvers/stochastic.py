@@ -20,6 +20,7 @@ from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_s
 
 V_STEPS = ("one-step", "solve")
 U_STEPS = ("expected", "drawn", "half")
+LARGEST_STEP = 1e38  # what a float32 can hold
 SPREAD_MEMORY = 0.9  # of the spread of a unit's pre-activations, where 1 is the aim
 
 
@@ -28,8 +29,9 @@ class StochasticSettings:
     """Everything stochastic BCD can be told. One set of defaults serves small and large data.
 
     epochs: passes over the data; None takes 10, or more where that is less than 2,000 batches
-    batch: samples a batch; None takes 256, or all samples if there are fewer
-    flip_rate: the share of flippable bits a batch may flip, at the start; falls linearly to 0
+    batch: samples a batch, at least 8; None takes 256, or all samples if there are fewer
+    flip_rate: the scale of a hidden step: the mean wish to flip, of the bits that may, is set to
+        it; falls linearly to 0
     flip_margin: how far a flipped bit's pre-activation is pushed (units of its spread)
     window, window_end: |b| up to which a bit may flip, at the start and at the end
     step, top_step: how much of the W block's solution is taken, in hidden layers and in the last
@@ -38,8 +40,9 @@ class StochasticSettings:
     u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
     smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
         beyond the margin is pulled back
-    input_dropout: the share of inputs set to their mean while training
-    lam: the price of a unit relative to the mean cost of removing one; 0 prunes nothing
+    input_dropout: the share of inputs set to their mean while training; None takes 0.2, or 0 where
+        a sample has fewer than 16 features
+    lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing
     keep: the share of hidden units to keep, instead of lam; None keeps all
     """
 
@@ -56,21 +59,24 @@ class StochasticSettings:
     v_damping: float = 10.0
     u_step: str = "expected"
     smoothing: float = 0.1
-    input_dropout: float = 0.2
+    input_dropout: float | None = None
     lam: float = 0.0
     keep: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch"):
-            if getattr(self, name) is not None:
-                count(name, getattr(self, name))
+        if self.epochs is not None:
+            count("epochs", self.epochs)
+        if self.batch is not None:
+            count("batch", self.batch, least=8)  # a unit's spread is taken from the batch
         share("flip_rate", self.flip_rate)
         for name in ("smoothing", "input_dropout"):
-            if share(name, getattr(self, name)) == 1:
+            if getattr(self, name) is not None and share(name, getattr(self, name)) == 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
-        for name in ("flip_margin", "window", "window_end", "step", "top_step", "damping"):
+        for name in ("flip_margin", "window", "window_end", "damping", "v_damping"):
             positive(name, getattr(self, name))
-        positive("v_damping", self.v_damping)
+        for name in ("step", "top_step"):
+            if positive(name, getattr(self, name)) > LARGEST_STEP:
+                raise InputError(f"{name} must be at most {LARGEST_STEP:g}.")
         one_of("v_step", self.v_step, V_STEPS)
         one_of("u_step", self.u_step, U_STEPS)
         not_negative("lam", self.lam)
@@ -91,30 +97,38 @@ class StochasticBCD:
         self.widths = [op.n_out for op in network.operators[:-1]]
         # The hidden units that are left, by their number at the start.
         self.units = [torch.arange(width) for width in self.widths]
+        # The mean cost of removing an input of each operator, when units began to leave.
+        self.typical_costs = torch.full((len(self.metrics),), torch.nan)
         self.k = 0  # batches done
 
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """One batch of scaled inputs: every block once, outer to inner. Gives the scores."""
         operators = self.network.operators
-        V, B = [V0], []
-        for op in operators:
-            B.append(op.apply(V[-1]))
+        V, B = [V0], [operators[0].apply(V0)]
+        for op in operators[1:]:
             V.append(step(B[-1]))
+            B.append(op.apply(V[-1]))
         self._refresh_metrics(V)
         E = self.network.head.residual(B[-1], y, self.settings.smoothing)
         for i in reversed(range(len(operators))):
-            D = self._wanted_change(i, E) if i else E
+            below = self._wanted_change(i, E) if i else None  # by the weights of the forward pass
             self._update_W(i, E, V[i], B[i])
-            if i:
-                E = self._residual(D, B[i - 1], rng)
+            if below is not None:
+                E = self._residual(below, B[i - 1], rng)
         self.k += 1
         self._prune()
         return B[-1]
 
     @property
     def flip_rate(self) -> float:
-        """The share of flippable bits that the next batch may flip."""
+        """The mean wish to flip, of the bits that may, in the next batch."""
         return self.settings.flip_rate * self._left
+
+    @property
+    def window(self) -> float:
+        """The |b| up to which a bit may flip in the next batch."""
+        s = self.settings
+        return s.window_end + (s.window - s.window_end) * self._left
 
     @property
     def settled(self) -> bool:
@@ -128,7 +142,7 @@ class StochasticBCD:
         return 1 - self.k / self.n_batches
 
     def _refresh_metrics(self, V: list[Tensor]) -> None:
-        for metric, op, inputs in zip(self.metrics, self.network.operators, V, strict=False):
+        for metric, op, inputs in zip(self.metrics, self.network.operators, V, strict=True):
             metric.observe(self.k, op, inputs)
             if refreshes(self.k):
                 metric.refresh()
@@ -143,12 +157,11 @@ class StochasticBCD:
     def _residual(self, D: Tensor, B: Tensor, rng: torch.Generator) -> Tensor:
         """The U block of a hidden layer."""
         s = self.settings
-        window = s.window_end + (s.window - s.window_end) * self._left
         if s.u_step == "half":
-            return u_half(D, B, window)
+            return u_half(D, B, self.window)
         if s.u_step == "drawn":
-            return u_drawn(D, B, self.flip_rate, s.flip_margin, window, rng)
-        return u_expected(D, B, self.flip_rate, s.flip_margin, window)
+            return u_drawn(D, B, self.flip_rate, s.flip_margin, self.window, rng)
+        return u_expected(D, B, self.flip_rate, s.flip_margin, self.window)
 
     def _update_W(self, i: int, E: Tensor, V: Tensor, B: Tensor) -> None:
         """The W block in its own metric, then the normalisation of hidden rows."""
@@ -177,20 +190,23 @@ class StochasticBCD:
         for i in reversed(range(len(self.metrics))):
             op = self.network.operators[i]
             costs = removal_costs(op.weight, self.metrics[i].inverse(), op.n_in)
-            gone = self._unpaid(costs) if s.lam else self._surplus(i, costs)
+            gone = self._unpaid(i, costs) if s.lam else self._surplus(i, costs)
             if len(gone):
                 self._remove(i, gone)
 
-    def _unpaid(self, costs: Tensor) -> Tensor:
-        """With ``lam``: the units below an operator that cost less than their price.
+    def _unpaid(self, i: int, costs: Tensor) -> Tensor:
+        """With ``lam``: the inputs of operator i that cost less to remove than their price.
 
-        The most valuable one always stays.
+        The price is fixed when units begin to leave: relative to the mean of those that are left
+        it would rise with every unit that goes. The most valuable one always stays.
         """
-        there = costs > 0
-        mean = costs.sum() / there.sum().clamp_min(1)
-        gone = there & (costs <= 2 * self.settings.lam * mean)
+        if self._left < 1 - END:
+            return torch.empty(0, dtype=torch.long)
+        if bool(self.typical_costs[i].isnan()):
+            self.typical_costs[i] = costs.mean()
+        gone = (costs > 0) & (costs <= 2 * self.settings.lam * self.typical_costs[i])
         gone[costs.argmax()] = False
-        return gone.nonzero().flatten() if self._left >= 1 - END else gone.new_empty(0).long()
+        return gone.nonzero().flatten()
 
     def _surplus(self, i: int, costs: Tensor) -> Tensor:
         """With ``keep``: the cheapest units below operator i, as many as are too many by now."""
@@ -217,7 +233,7 @@ class StochasticBCD:
 
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on, by name."""
-        tensors = {"k": torch.tensor(self.k)}
+        tensors = {"k": torch.tensor(self.k), "typical_costs": self.typical_costs}
         tensors |= {f"units{i}": units for i, units in enumerate(self.units)}
         for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
             tensors[f"W{i}"] = op.weight
@@ -226,7 +242,7 @@ class StochasticBCD:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()``, with the units that were left then."""
-        self.k = int(state["k"])
+        self.k, self.typical_costs = int(state["k"]), state["typical_costs"].clone()
         self.units = [state[f"units{i}"] for i in range(len(self.units))]
         n_in = self.network.n_features
         for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):

@@ -1,10 +1,13 @@
 """The state of an unfinished run on disk: written after every iteration, all or nothing."""
 
 import json
+import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from zeroone.checks import InputError
@@ -15,6 +18,7 @@ from zeroone.version import __version__
 
 STATE_VERSION = 1
 FILE = "state.safetensors"
+INTERVAL = 0.2  # seconds: states of shorter epochs are not all worth their writing
 
 
 @dataclass
@@ -35,11 +39,14 @@ class Checkpoint:
         self.path = folder / FILE
         # As JSON gives it back: tuples become lists.
         self.identity = json.loads(
-            json.dumps({"settings": settings.flat(), "data": task.digests()}, default=float)
+            json.dumps({"settings": _what_counts(settings), "data": task.digests()}, default=float)
         )
+        self.written = -math.inf
 
-    def write(self, progress: Progress, state: dict[str, Tensor]) -> None:
-        """Keep what the next iteration depends on."""
+    def write(self, progress: Progress, state: dict[str, Tensor], *, last: bool = False) -> None:
+        """Keep what the next iteration depends on, at most every ``INTERVAL`` unless ``last``."""
+        if time.monotonic() - self.written < INTERVAL and not last:
+            return
         header = {
             "version": STATE_VERSION,
             "package": __version__,
@@ -52,12 +59,10 @@ class Checkpoint:
         tensors = {f"state.{name}": tensor for name, tensor in state.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in progress.best.items()}
         write_tensors(self.path, STATE, header, tensors)
+        self.written = time.monotonic()
 
     def read(self) -> tuple[Progress, dict[str, Tensor]]:
         """What was kept; refuse a state of other data or settings."""
-        remove_leftovers(self.path)
-        if not self.path.is_file():
-            raise InputError(f"{self.path.parent} holds no unfinished run to resume.")
         header, tensors = read_tensors(self.path, STATE, STATE_VERSION)
         self._check(header)
         progress = Progress(
@@ -68,6 +73,13 @@ class Checkpoint:
             [*header["resumed"], len(header["history"]) - 1],
         )
         return progress, _strip(tensors, "state.")
+
+    def check_resumable(self, *, finished: bool) -> None:
+        """Something must be there to go on with."""
+        remove_leftovers(self.path)
+        if not self.path.is_file():
+            what = "a finished run" if finished else "no unfinished run"
+            raise InputError(f"{self.path.parent} holds {what}: there is nothing to resume.")
 
     def _check(self, header: dict[str, Any]) -> None:
         folder = self.path.parent
@@ -97,6 +109,11 @@ class Checkpoint:
         """The run is finished and its results are written."""
         self.path.unlink(missing_ok=True)
         remove_leftovers(self.path)
+
+
+def _what_counts(settings: TrainSettings) -> dict[str, Any]:
+    """The settings, and the threads: sums, and so the last bits, depend on their number."""
+    return settings.flat() | {"threads": torch.get_num_threads()}
 
 
 def _strip(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

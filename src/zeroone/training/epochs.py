@@ -19,6 +19,7 @@ from zeroone.training.parts import Part
 
 BATCH = 256
 LEAST_EPOCHS, LEAST_BATCHES = 10, 2000
+DROPOUT, FEATURES_TO_DROP = 0.2, 16
 
 
 class Rule(Protocol):
@@ -62,14 +63,17 @@ class BatchPlan:
 
     @classmethod
     def make(
-        cls, n: int, epochs: int | None, batch: int | None, input_dropout: float, seed: int
+        cls, part: Part, epochs: int | None, batch: int | None, dropout: float | None, seed: int
     ) -> "BatchPlan":
-        """For n samples; None takes what works for their number."""
+        """For a training part; None takes what works for its size."""
+        n, n_features = part.X.shape
+        if dropout is None:
+            dropout = DROPOUT if n_features >= FEATURES_TO_DROP else 0.0
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(BATCH, n)))
         least = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / batches))
-        return cls(epochs or least, batches, input_dropout, seed)
+        return cls(epochs or least, batches, dropout, seed)
 
     @property
     def total(self) -> int:

@@ -59,10 +59,13 @@ def run(
         if stop:
             break
         if checkpoint:
-            checkpoint.write(progress, learner.state())
+            checkpoint.write(progress, learner.state(), last=k == learner.limit)
+    status, reason = stop or learner.at_limit
     if progress.best:
         learner.restore(progress.best)
-    return Outcome(progress, *(stop or learner.at_limit))
+        if status is not Status.EARLY:
+            reason += f"; the weights are those of iteration {progress.best_iteration}, the best"
+    return Outcome(progress, status, reason)
 
 
 def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:

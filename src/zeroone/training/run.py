@@ -14,6 +14,7 @@ from zeroone.network import Network
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.storage import remove_leftovers
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -26,6 +27,7 @@ from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
 
 EXACT_INIT_STD = 1e-3
+RECORD, MODEL = "record.json", "model.safetensors"
 
 
 @dataclass
@@ -48,9 +50,11 @@ class Run:
         A run that diverged has a record but no model that could be used.
         """
         folder = _make(Path(folder))
-        write_record(folder / "record.json", self.record)
-        if self.status is not Status.DIVERGED:
-            self.network.save(folder / "model.safetensors")
+        write_record(folder / RECORD, self.record)
+        if self.status is Status.DIVERGED:
+            (folder / MODEL).unlink(missing_ok=True)
+        else:
+            self.network.save(folder / MODEL)
         return folder
 
 
@@ -77,11 +81,9 @@ def train(
     task = Task.prepare(X, y, settings, test, name)
     network = _make_network(task, settings)
     learner = _make_learner(network, task, settings)
-    checkpoint = Checkpoint(_make(Path(out)), settings, task) if out is not None else None
-    if resume and checkpoint is None:
+    if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
-    if checkpoint and not resume:
-        checkpoint.refuse_unfinished()
+    checkpoint = _open(Path(out), settings, task, resume) if out is not None else None
     outcome = run_loop(
         learner,
         task.parts,
@@ -98,6 +100,20 @@ def train(
         finished.save(out)
         checkpoint.remove()
     return finished
+
+
+def _open(out: Path, settings: TrainSettings, task: Task, resume: bool) -> Checkpoint:
+    """The state file of the run's folder; a new run clears away the results of an earlier one."""
+    checkpoint = Checkpoint(_make(out), settings, task)
+    for name in (RECORD, MODEL):
+        remove_leftovers(out / name)
+    if resume:
+        checkpoint.check_resumable(finished=(out / RECORD).exists())
+    else:
+        checkpoint.refuse_unfinished()
+        for name in (RECORD, MODEL):
+            (out / name).unlink(missing_ok=True)
+    return checkpoint
 
 
 def _make(folder: Path) -> Path:
@@ -129,14 +145,15 @@ def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Swee
     if settings.solver == "exact":
         return Sweeps(ExactBCD(network, task.scaling.apply(part.X), part.y, settings.exact))
     s = settings.stochastic
-    plan = BatchPlan.make(len(part.y), s.epochs, s.batch, s.input_dropout, settings.seed)
+    plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
     rule = StochasticRule(StochasticBCD(network, s, plan.total), task.probe(PROBE))
     return Epochs(rule, part, task.scaling, plan)
 
 
 def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
     """The part of a record that tells what was trained on what, and how it went."""
-    history = outcome.history
+    history, progress = outcome.history, outcome.progress
+    last = history[progress.best_iteration] if progress.best else history[-1]
     return {
         "data": {
             "name": task.name,
@@ -149,13 +166,14 @@ def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "plan": learner.plan,
         "n_iter": len(history) - 1,
-        "objective": history[-1].get("F", history[-1]["loss"]),
-        "residuals": history[-1].get("residuals", {}),
+        "best_iteration": progress.best_iteration if progress.best else None,
+        "objective": last.get("F", last["loss"]),
+        "residuals": last.get("residuals", {}),
         "result": {
             **errors(learner, task.parts),
             **learner.sizes(),
             "seconds": sum(entry["seconds"] for entry in history),
         },
-        "resumed": outcome.progress.resumed,
+        "resumed": progress.resumed,
         "history": history,
     }

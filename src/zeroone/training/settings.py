@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
@@ -28,7 +29,8 @@ class TrainSettings:
     init_std: the spread of the Gaussian start; None takes the solver's own start
     validation: the share of the training samples that is held out, class by class, by the seed
     patience: stop after that many iterations without a better validation error, and go back to
-        the best weights (once all units that go have gone); None trains to the end
+        the best weights (once all units that go have gone); None trains to the end. On small
+        data an iteration is a small part of the schedule: give it room
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -51,7 +53,7 @@ class TrainSettings:
         one_of("scaling", self.scaling, SCALINGS)
         one_of("dtype", self.dtype, DTYPES)
         object.__setattr__(self, "hidden", _checked_widths(self.hidden))
-        count("seed", self.seed, least=0, most=2**63 - 1)
+        object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)
         if self.init_std is not None:
             positive("init_std", self.init_std)
@@ -79,6 +81,10 @@ class TrainSettings:
         if preset is not None:
             base = PRESETS[one_of("preset", preset, PRESETS)]
         solver = one_of("solver", options.get("solver", base.solver), SOLVERS)
+        if preset is not None and solver != base.solver:
+            raise InputError(f"preset={preset!r} is for solver={base.solver!r}, not {solver!r}.")
+        if "margin" in options and options.get("head", base.head) != "hardmax":
+            raise InputError("margin is a setting of head='hardmax'.")
         common = {f.name for f in fields(cls)} - set(SOLVERS)
         own = {f.name for f in fields(SOLVER_SETTINGS[solver])}
         for name in options:
@@ -108,7 +114,7 @@ def _check_known(name: str, solver: str, known: set[str]) -> None:
 
 
 def _checked_widths(hidden: Any) -> tuple[int, ...]:
-    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+    if not isinstance(hidden, Sequence | np.ndarray) or isinstance(hidden, str):
         raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
     return tuple(count("every hidden width", width, most=10**6) for width in hidden)
 
