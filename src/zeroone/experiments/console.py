@@ -41,7 +41,7 @@ class Bar(Callback):
 
 
 class Lines(Callback):
-    """About ten plain lines, the last iteration among them."""
+    """About ten plain lines."""
 
     def __init__(self, label: str) -> None:
         self.label, self.total = label, 0

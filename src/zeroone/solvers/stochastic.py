@@ -213,7 +213,7 @@ class StochasticBCD:
         if i == 0:
             return torch.empty(0, dtype=torch.long)  # inputs are no units
         wanted = kept_share(self.settings.keep or 1.0, 1 - self._left) * self.widths[i - 1]
-        return costs.argsort()[: max(0, len(costs) - max(1, round(wanted)))]
+        return costs.argsort(stable=True)[: max(0, len(costs) - max(1, round(wanted)))]
 
     def _remove(self, i: int, gone: Tensor) -> None:
         """Empty the columns and let the others take over; hidden units leave the network."""
