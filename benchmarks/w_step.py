@@ -1,7 +1,7 @@
 """Does a W step lower its batch's own sub-problem? The condition, measured while training.
 
-A step of size c in the metric M lowers ||E - V X^T||^2 of the batch if c times the largest eigenvalue
-of M^-1 V^T V/n is below 2 (docs/stochastic.md). That eigenvalue is taken every tenth batch of two
+A step of size c in the metric M lowers ||E - V X^T||^2 of the batch if c times the largest
+eigenvalue of M^-1 V^T V/n is below 2 (docs/stochastic.md). It is taken every tenth batch of two
 epochs on 20,000 images of MNIST, for the hidden layers.
 """
 
