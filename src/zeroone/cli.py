@@ -33,7 +33,7 @@ def run_options(command: Command) -> Command:
     """The options of every command that trains."""
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
-        click.option("--threads", type=int, help="CPU threads (default: all cores)."),
+        click.option("--threads", type=int, help="CPU threads (default: all cores; demo: 1)."),
         click.option("--seed", default=0, show_default=True, help="Seed of the random start."),
     ):
         command = option(command)
@@ -108,7 +108,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 
     Example: zeroone demo --out zeroone-demo
     """
-    _set_threads(threads)
+    _set_threads(1 if threads is None else threads)  # its matrices are too small for more
     from zeroone.experiments.demo import run_demo
 
     with _folder(out):
