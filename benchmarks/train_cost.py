@@ -48,19 +48,20 @@ def adam(widths, scaling, plan, *, batch_norm):
     return AdamRule.fresh(widths, settings, scaling, plan.total, seed=0)
 
 
-def seconds(learner, epoch):
-    return learner.iterate(epoch).entry["seconds"]
+def in_turns(subjects, repeats):
+    """Seconds an epoch of each, interleaved, after one epoch to warm up."""
+    times = {name: [] for name in subjects}
+    for epoch in range(1, repeats + 2):
+        for name, learner in subjects.items():
+            taken = learner.iterate(epoch).entry["seconds"]
+            if epoch > 1:
+                times[name].append(taken)
+    return times
 
 
 def compare(part, width, repeats):
-    """Seconds an epoch of each, interleaved, after one epoch to warm up."""
-    competitors = learners(part, width)
-    times = {name: [] for name in competitors}
-    for epoch in range(1, repeats + 2):
-        for name, learner in competitors.items():
-            taken = seconds(learner, epoch)
-            if epoch > 1:
-                times[name].append(taken)
+    """Stochastic BCD against the rivals, and the ratio to STE + Adam."""
+    times = in_turns(learners(part, width), repeats)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     ratio = medians["stochastic BCD"] / medians["STE + Adam"]
     return {"seconds": times, "medians": medians, "ratio": ratio}
@@ -71,15 +72,9 @@ def resident_bytes():
 
 
 def grow(sizes, width, repeats):
-    """Seconds an epoch for each number of samples, taken in turns."""
-    subjects = {n: learners(random_images(n), width)["stochastic BCD"] for n in sizes}
-    times = {n: [] for n in sizes}
-    for epoch in range(1, repeats + 2):
-        for n, learner in subjects.items():
-            taken = seconds(learner, epoch)
-            if epoch > 1:
-                times[n].append(taken)
-    return {str(n): statistics.median(taken) for n, taken in times.items()}
+    """Seconds an epoch for each number of samples."""
+    subjects = {str(n): learners(random_images(n), width)["stochastic BCD"] for n in sizes}
+    return {n: statistics.median(taken) for n, taken in in_turns(subjects, repeats).items()}
 
 
 def memory(width, epochs):
