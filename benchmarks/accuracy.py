@@ -4,7 +4,7 @@
 
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
-with every U-step on MNIST, 784-500-500-10). Settings are tuned on a validation split, never here.
+with every U-step on MNIST, 784-500-500-10). Our settings were tuned on a validation part.
 Cells run side by side, one thread each; every finished cell is kept in the record at once, one that
 fails with its reason, and ``--resume`` goes on with the others.
 """

@@ -1,4 +1,4 @@
-"""The state of an unfinished run on disk: written after every iteration, all or nothing."""
+"""The state of an unfinished run on disk: kept after an iteration, written all or nothing."""
 
 import json
 import math

@@ -74,8 +74,8 @@ def train(
     ``name`` is what the record calls the data, beside their digests.
     ``test`` is scored after every iteration and never used for anything else.
     ``out`` is a folder for the model and the record; the state of the run is kept there after
-    every iteration, and ``resume`` goes on from it. On the same machine with as many threads, the
-    result is the same to the bit as if the run had never been interrupted.
+    every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
+    as many threads, the result is the same to the bit as if the run had never been interrupted.
     """
     settings = settings or TrainSettings()
     task = Task.prepare(X, y, settings, test, name)
