@@ -39,7 +39,7 @@ class Checkpoint:
         self.path = folder / FILE
         # As JSON gives it back: tuples become lists.
         self.identity = json.loads(
-            json.dumps({"settings": _what_counts(settings), "data": task.digests()}, default=float)
+            json.dumps({"settings": _what_counts(settings), "data": task.digests}, default=float)
         )
         self.written = -math.inf
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from numpy.typing import ArrayLike
@@ -75,8 +76,9 @@ class Task:
         """How many inputs a sample has."""
         return self.parts["train"].X.shape[1]
 
+    @cached_property
     def digests(self) -> dict[str, str]:
-        """The fingerprint of each part."""
+        """The fingerprint of each part, taken once: the state and the record need it."""
         return {name: part.digest() for name, part in self.parts.items()}
 
     def probe(self, size: int) -> Tensor:

@@ -160,7 +160,7 @@ def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
             "features": task.n_features,
             "classes": task.classes,
             "samples": {name: len(part.y) for name, part in task.parts.items()},
-            "sha256": task.digests(),
+            "sha256": task.digests,
         },
         "status": str(outcome.status),
         "reason": outcome.reason,
