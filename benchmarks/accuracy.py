@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from measure import begin, finish, parser
-from zeroone.baselines.adam import AdamSettings
+from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import train_rival
 from zeroone.data.files import load_data
 from zeroone.data.registry import REGISTRY
@@ -97,7 +97,7 @@ def run_cell(row: Row, seed: int, epochs: int) -> dict[str, Any]:
     if row.rival is None:
         record = train(split.X, split.y, settings, test=split.test).record
     else:
-        rival = AdamSettings(**row.rival)
+        rival = RivalSettings(**row.rival)
         _, record = train_rival(split.X, split.y, rival, settings, test=split.test)
     result = record["result"]
     return {**result, "seconds_per_epoch": result["seconds"] / record["n_iter"]}

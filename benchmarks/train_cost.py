@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 
 from measure import begin, finish, parser
-from zeroone.baselines.adam import AdamRule, AdamSettings
+from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.settings import RivalSettings
 from zeroone.heads import SoftmaxCE
 from zeroone.network import Network
 from zeroone.scaling import Scaling
@@ -44,8 +46,8 @@ def learners(part, width):
 
 
 def adam(widths, scaling, plan, *, batch_norm):
-    settings = AdamSettings("step-ste", batch_norm)
-    return AdamRule.fresh(widths, settings, scaling, plan.total, seed=0)
+    settings = RivalSettings("step-ste", batch_norm)
+    return AdamRule(FloatNetwork(widths, settings, scaling), settings, plan.total)
 
 
 def in_turns(subjects, repeats):

@@ -1,54 +1,61 @@
-"""The rivals: their activations, and that they learn in the same loop from the same batches."""
+"""The rivals: that they learn in the same loop, from the same batches, and can be resumed."""
 
 import pytest
 import torch
 
 from zeroone import TrainSettings
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.adam import AdamRule, AdamSettings
+from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import train_rival
 from zeroone.data.embedded import load_embedded
 from zeroone.scaling import Scaling
 
 
-def test_the_straight_through_estimator():
-    u = torch.tensor([-1.5, -1.0, -0.1, 0.0, 0.1, 1.0, 1.5], requires_grad=True)
-    v = ACTIVATIONS["step-ste"](u)
-    assert v.tolist() == [0, 0, 0, 0, 1, 1, 1]
-    (v * torch.arange(1.0, 8.0)).sum().backward()
-    assert u.grad.tolist() == [0, 2, 3, 4, 5, 6, 0]
-
-
-@pytest.mark.parametrize(
-    ("rival", "error"),
-    [
-        ({"activation": "relu"}, 0.08),
-        ({"activation": "step-ste", "learning_rate": 3e-3}, 0.08),
-        ({"activation": "step-ste", "batch_norm": True, "learning_rate": 3e-3}, 0.08),
-    ],
-)
-def test_rivals_learn_digits(rival, error):
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_rivals_learn_digits(activation):
     data = load_embedded("digits")
-    settings = TrainSettings.from_options(hidden=(60,), epochs=20, batch=64)
-    model, record = train_rival(
-        data.X, data.y, AdamSettings(**rival), settings, test=data.test, name="digits"
-    )
-    assert record["result"]["test_error"] < error
-    assert record["settings"]["rival"]["activation"] == rival["activation"]
-    assert record["result"]["active_units"] == [60]
-    assert record["result"]["parameters"] == sum(p.numel() for p in model.parameters())
-    assert len(record["history"]) == 21
-    _, again = train_rival(data.X, data.y, AdamSettings(**rival), settings, test=data.test)
+    settings = TrainSettings.from_options(hidden=(60, 40), epochs=25, batch=64)
+    rival = RivalSettings(activation, learning_rate=3e-3)
+    _, record = train_rival(data.X, data.y, rival, settings, test=data.test, name="digits")
+    assert record["result"]["test_error"] < 0.09
+    assert record["settings"]["rival"]["activation"] == activation
+    assert record["result"]["active_units"] == [60, 40]
+    assert record["result"]["parameters"] == 60 * 65 + 40 * 61 + 10 * 41
+    assert len(record["history"]) == 26
+    _, again = train_rival(data.X, data.y, rival, settings, test=data.test)
     assert again["history"][-1]["loss"] == record["history"][-1]["loss"]
 
 
-def test_the_state_is_all_that_the_next_batch_depends_on():
+def test_trained_scales_and_projections_move():
+    data = load_embedded("digits")
+    settings = TrainSettings.from_options(hidden=(20,), epochs=2, batch=64)
+    for activation in ("ccnn", "pcnn"):
+        model, _ = train_rival(data.X, data.y, RivalSettings(activation), settings)
+        (trained,) = model.activations.parameters()
+        assert (trained != 1).all()
+
+
+def test_batch_normalisation():
+    data = load_embedded("digits")
+    settings = TrainSettings.from_options(hidden=(60,), epochs=15, batch=64)
+    rival = RivalSettings("step-ste", batch_norm=True, learning_rate=3e-3)
+    _, record = train_rival(data.X, data.y, rival, settings, test=data.test)
+    assert record["result"]["test_error"] < 0.08
+    assert record["result"]["parameters"] == 60 * 65 + 10 * 61  # it folds into the weights
+
+
+@pytest.mark.parametrize("activation", ["step-ste", "ccnn", "pcnn"])
+def test_the_state_is_all_that_the_next_batch_depends_on(activation):
     rng = torch.Generator().manual_seed(0)
     X, y = torch.randn(50, 6, generator=rng), torch.arange(50) % 3
-    settings = AdamSettings("step-ste", batch_norm=True)
+    settings = RivalSettings(activation, batch_norm=True)
 
     def fresh(seed):
-        return AdamRule.fresh([6, 8, 3], settings, Scaling.identity(6), 20, seed)
+        torch.manual_seed(seed)
+        model = FloatNetwork([6, 8, 3], settings, Scaling.identity(6)).eval()
+        return AdamRule(model, settings, 20)
 
     whole = fresh(0)
     for k in range(20):
@@ -62,6 +69,43 @@ def test_the_state_is_all_that_the_next_batch_depends_on():
     assert torch.equal(whole.model.forward(X), other.model.forward(X))
 
 
-def test_bad_settings():
-    with pytest.raises(ValueError, match="unknown activation 'rellu'"):
-        AdamSettings("rellu")
+def test_a_small_convnet_learns_and_shares_its_body():
+    rng = torch.Generator().manual_seed(0)
+    y = torch.arange(240) % 3
+    images = 0.3 * torch.randn(240, 1, 18, 18, generator=rng)
+    for k in range(3):  # a bright bar at a random height, of a thickness that tells the class
+        for i in torch.nonzero(y == k)[:, 0]:
+            top = int(torch.randint(0, 12, (1,), generator=rng))
+            images[i, 0, top : top + 2 * k + 1] += 2
+    settings = TrainSettings.from_options(hidden=(30,), epochs=6, batch=20)
+    for activation in ("relu", "step-ste"):
+        rival = RivalSettings(activation, body="small", smoothing=0.0)
+        model, record = train_rival(
+            images.flatten(1), y, rival, settings, image=tuple(images.shape[1:])
+        )
+        assert record["result"]["train_error"] < 0.1
+        assert not any(getattr(m, "one_bit", False) for m in model.body.modules())
+
+
+def test_float64():
+    rng = torch.Generator().manual_seed(0)
+    X, y = torch.randn(60, 4, generator=rng), torch.arange(60) % 2
+    settings = TrainSettings.from_options(hidden=(5,), epochs=1, batch=20, dtype="float64")
+    for activation in ACTIVATIONS:
+        model, _ = train_rival(X, y, RivalSettings(activation), settings)
+        assert {p.dtype for p in model.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"activation": "rellu"}, "unknown activation 'rellu'.*Did you mean 'relu'"),
+        ({"body": "resnet"}, "unknown body 'resnet'.*Did you mean 'resnet18'"),
+        ({"body_activation": "swish"}, "unknown body_activation 'swish'"),
+        ({"learning_rate": 0}, "learning_rate must be a positive number"),
+        ({"smoothing": 2}, "smoothing must lie between 0 and 1"),
+    ],
+)
+def test_bad_settings(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RivalSettings(**options)

@@ -40,7 +40,7 @@ def test_train_evaluate_predict(command, tmp_path):
     assert "test error" in out
     error = json.loads((tmp_path / "run/record.json").read_text())["result"]["test_error"]
     code, out, _ = command("evaluate", "run", "--data", "digits")
-    assert out == f"test error {100 * error:.2f}% of 360 samples\n"
+    assert out.startswith(f"test error {100 * error:.2f}% of 360 samples\ntop-5 error ")
     np.savez(tmp_path / "new.npz", X=np.zeros((3, 64)))
     code, out, _ = command("predict", "run/model.safetensors", "--data", "new.npz")
     assert code == 0

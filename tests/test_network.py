@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from zeroone import load
+from zeroone.counts import active_inputs, active_units, parameters
 from zeroone.heads import HardmaxMSE, SoftmaxCE
-from zeroone.metrics import active_inputs, active_units, parameters
 from zeroone.network import Network
 from zeroone.operators import Dense
 from zeroone.scaling import Scaling

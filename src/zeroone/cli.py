@@ -25,6 +25,9 @@ data_dir_option = click.option(
     type=click.Path(path_type=Path),
     help="Where data sets are kept (default: $ZEROONE_DATA, else the platform's cache folder).",
 )
+json_option = click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the numbers here."
+)
 label_option = click.option("--label", help="The label column of a .csv file (default: the last).")
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 
@@ -187,21 +190,84 @@ def train(
 @data_option
 @data_dir_option
 @label_option
-def evaluate(model: Path, data: str, data_dir: Path | None, label: str | None) -> None:
-    """Print the error of a MODEL (a file or a run's folder) on data.
+@click.option("--noise", help="Standard deviations of Gaussian noise on the inputs: 0,0.1,0.2")
+@json_option
+def evaluate(
+    model: Path,
+    data: str,
+    data_dir: Path | None,
+    label: str | None,
+    noise: str | None,
+    json_path: Path | None,
+) -> None:
+    """Print the errors and the size of a MODEL (a file or a run's folder) on data.
 
-    On the data's test part, if they have one.
+    On the data's test part, if they have one. Noise is a share of the range of bytes (pixels), and
+    for other inputs of the spread by which the network scales them.
 
-    Example: zeroone evaluate runs/digits --data digits
+    Example: zeroone evaluate runs/digits --data digits --noise 0,0.5,1
     """
     from zeroone.data.files import load_data
-    from zeroone.metrics import error_rate
-    from zeroone.training.parts import known_part
+    from zeroone.experiments.evaluate import evaluate_network, print_evaluation
+    from zeroone.records import write_record
 
-    network, split = _load(model), load_data(data, data_dir=data_dir, label=label)
-    part = known_part(network, *(split.test or (split.X, split.y)))
-    error = error_rate(network, part.X, part.y)
-    print(f"{'test' if split.test else 'data'} error {100 * error:.2f}% of {len(part.y)} samples")
+    levels = _numbers("--noise", noise) if noise is not None else ()
+    network = _load(model)
+    split = load_data(data, data_dir=data_dir, label=label)
+    record = evaluate_network(network, split, levels)
+    print_evaluation(record)
+    if json_path is not None:
+        write_record(json_path, record)
+
+
+@app.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the records."
+)
+@click.option("--seeds", type=int, help="Repetitions of every cell (default: the file's).")
+@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
+@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@data_dir_option
+@json_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+def matrix(
+    spec: Path,
+    out: Path,
+    seeds: int | None,
+    only_failed: bool,
+    jobs: int | None,
+    threads: int,
+    data_dir: Path | None,
+    json_path: Path | None,
+    quiet: bool,
+) -> None:
+    """Compare methods: train every cell of the run matrix in the TOML file SPEC, print tables.
+
+    A cell is a data set, an architecture, a method and a repetition. Finished cells of the folder
+    are not run again; a cell that fails says why in its record and stops no other. Exit code 1 if
+    a cell failed.
+
+    Example: zeroone matrix experiments/rivals.toml --out runs/rivals
+    """
+    from zeroone.experiments.compare import compare
+    from zeroone.experiments.spec import Spec
+
+    with _folder(out):
+        failed = compare(
+            Spec.read(spec),
+            out,
+            seeds=seeds,
+            only_failed=only_failed,
+            jobs=jobs,
+            threads=threads,
+            data_dir=data_dir,
+            json_path=json_path,
+            quiet=quiet,
+        )
+    if failed:
+        sys.exit(1)
 
 
 @app.command()
@@ -300,6 +366,13 @@ def _load(model: Path) -> Any:
     return load(model / "model.safetensors" if model.is_dir() else model)
 
 
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} takes numbers such as 0,0.1,0.2, got {text!r}.") from None
+
+
 def _widths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(width) for width in text.split(","))
@@ -350,7 +423,11 @@ def main() -> None:
             raise
         sys.exit(_complain("there is not enough memory for a network of this size."))
     except (KeyboardInterrupt, click.Abort):
-        hint = "; the same command with --resume goes on" if "train" in sys.argv[1:2] else ""
+        hints = {
+            "train": "; the same command with --resume goes on",
+            "matrix": "; the same command goes on, without the cells that are finished",
+        }
+        hint = hints.get(" ".join(sys.argv[1:2]), "")
         print(f"zeroone: interrupted{hint}.", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)

@@ -1,17 +1,20 @@
-"""Measures of a trained network: errors, active units, parameters."""
+"""The one judge of all methods: errors of a network, of 0/1 units or not, clean and in noise."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from zeroone.network import BATCH_ROWS, Network
-from zeroone.ops import classify
-from zeroone.penalty import active_columns
+from zeroone.counts import Layered
+from zeroone.network import BATCH_ROWS
 from zeroone.scaling import Scaling
 
+NOISE_SEED = 0  # the same noise for every network, so that they can be compared
+TOP = 5
 
-class Model(Protocol):
+
+class Model(Layered, Protocol):
     """What can be scored: a 0/1 network or a rival."""
 
     scaling: Scaling
@@ -22,50 +25,67 @@ class Model(Protocol):
 
 def error_rate(model: Model, X: Tensor, y: Tensor) -> float:
     """The share of raw samples that the (for 0/1 networks: consistent) forward pass gets wrong."""
-    wrong = 0
+    return _error_rates(model, X, y, (1,))[0]
+
+
+def error_rates(model: Model, X: Tensor, y: Tensor) -> dict[str, float]:
+    """Top-1 and, if there are more than five classes, top-5 error."""
+    tops = (1, TOP) if model.operators[-1].n_out > TOP else (1,)
+    errors = _error_rates(model, X, y, tops)
+    return dict(zip(("error", "top5_error"), errors, strict=False))
+
+
+def _error_rates(
+    model: Model, X: Tensor, y: Tensor, tops: Sequence[int], noise: "Noise | None" = None
+) -> list[float]:
+    wrong = torch.zeros(len(tops), dtype=torch.long)
     with torch.no_grad():
         for rows, labels in zip(
             torch.split(X, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True
         ):
-            wrong += int((classify(model.forward(model.scaling.apply(rows))) != labels).sum())
-    return wrong / len(y)
+            V0 = model.scaling.apply(noise.add(rows) if noise else rows)
+            ahead = classes_ahead(model.forward(V0), labels)
+            wrong += torch.stack([(ahead >= top).sum() for top in tops])
+    return [float(count) / len(y) for count in wrong]
 
 
-def _alive(network: Network) -> list[Tensor]:
-    """Masks of the units that can reach the head, from the inputs up to the classes.
+def classes_ahead(scores: Tensor, y: Tensor) -> Tensor:
+    """How many classes come before the right one; all of them if y is no class.
 
-    A unit that feeds only dead units is dead as well, so the masks are made from the head down.
+    Of classes that tie, the first one leads, as in ``classify``; a score that is not a number
+    beats every other and loses as the right one.
     """
-    alive = [torch.ones(network.n_classes, dtype=torch.bool)]
-    for op in reversed(network.operators):
-        reaching = active_columns(op.weight[alive[0]], op.group, op.n_free)
-        alive.insert(0, reaching)
-    return alive
+    known = y >= 0
+    own = scores.gather(1, y.clamp(min=0)[:, None])
+    later = torch.arange(scores.shape[1]) >= y[:, None]
+    behind = (scores < own) | ((scores == own) & later)
+    behind |= torch.zeros_like(behind).scatter_(1, y.clamp(min=0)[:, None], value=True)
+    return torch.where(known, (~behind).sum(dim=1), scores.shape[1])
 
 
-def active_units(network: Network) -> list[int]:
-    """How many units of each hidden layer still reach the head."""
-    return [int(mask.sum()) for mask in _alive(network)[1:-1]]
+class Noise:
+    """Gaussian noise on raw inputs, the same for every network that is scored with it.
+
+    ``level`` is its standard deviation: of bytes as a share of their range, 255; of other inputs in
+    units of the spread (common, or each feature's) by which the network scales them.
+    """
+
+    def __init__(self, level: float, scaling: Scaling, is_bytes: bool) -> None:
+        self.std = level * (torch.tensor(255.0) if is_bytes else scaling.scale)
+        self.dtype = scaling.centre.dtype
+        self.rng = torch.Generator().manual_seed(NOISE_SEED)
+
+    def add(self, rows: Tensor) -> Tensor:
+        """The next rows with noise; nothing is clipped."""
+        # Drawn in float32 whatever the network's dtype: the same numbers for all.
+        drawn = torch.empty(rows.shape, dtype=torch.float32).normal_(generator=self.rng)
+        return rows.to(self.dtype) + drawn.to(self.dtype) * self.std
 
 
-def active_inputs(network: Network) -> int:
-    """How many input features still reach the head."""
-    return int(_alive(network)[0].sum())
-
-
-def parameters(network: Network) -> int:
-    """How many weights and biases are left once every unit that reaches nothing is removed."""
-    alive = [int(mask.sum()) for mask in _alive(network)]
-    return sum(
-        above * (below * op.group + op.n_free)
-        for op, below, above in zip(network.operators, alive[:-1], alive[1:], strict=True)
-    )
-
-
-def network_sizes(network: Network) -> dict[str, Any]:
-    """Of a 0/1 network, dead units left out."""
-    return {
-        "active_units": active_units(network),
-        "active_inputs": active_inputs(network),
-        "parameters": parameters(network),
-    }
+def noise_errors(model: Model, X: Tensor, y: Tensor, levels: Sequence[float]) -> dict[str, Any]:
+    """The error on raw samples with Gaussian noise of each level, see ``Noise``."""
+    errors = []
+    for level in levels:
+        noise = Noise(level, model.scaling, X.dtype == torch.uint8)
+        errors += _error_rates(model, X, y, (1,), noise)
+    return {"levels": list(levels), "errors": errors}

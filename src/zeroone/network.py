@@ -109,6 +109,11 @@ class Network:
         """How many outputs there are."""
         return self.operators[-1].n_out
 
+    @property
+    def takes_bits(self) -> list[bool]:
+        """For each operator whether its inputs are 0/1."""
+        return [i > 0 for i in range(len(self.operators))]
+
     def forward(self, V: Tensor) -> Tensor:
         """The scores U_h of already scaled inputs."""
         for op in self.operators[:-1]:

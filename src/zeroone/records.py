@@ -1,5 +1,6 @@
 """A run's record: everything needed to believe a number, or to make it again, as JSON."""
 
+import json
 import math
 import os
 import platform
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from zeroone.checks import InputError
 from zeroone.storage import write_json
 from zeroone.version import __version__
 
@@ -34,6 +36,17 @@ def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]
 def write_record(path: Path, record: dict[str, Any]) -> Path:
     """Write a record, all or nothing; a value that is not a finite number becomes null."""
     return write_json(path, _finite(record))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record that ``write_record`` wrote; anything else is refused in one sentence."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"{path} is not a readable record.") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path} is not a record of this version of zeroone.")
+    return record
 
 
 def machine() -> dict[str, Any]:

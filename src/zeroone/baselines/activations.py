@@ -1,31 +1,221 @@
-"""Hidden activations of the rivals."""
+"""Hidden activations of the rivals: one small class each, with its formula and its source.
 
+The 1-bit ones have no useful derivative: each names the slope that takes its place when the
+gradient goes back. Where the sources binarise weights too, ours stay floating point, as in the
+0/1 paper.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
+
+from zeroone.ops import step
+
+Map = Callable[[Tensor], Tensor]
 
 
-class StepSTE(torch.autograd.Function):
-    """step(u) forward, the straight-through estimator backward: dL/du = dL/dv where |u| <= 1.
+class Activation(nn.Module):
+    """The activation of a layer of ``n_units`` units or filters (axis 1 of what it is given)."""
 
-    Hinton's lectures (2012), Bengio et al. (2013); the window is that of Hubara et al. (2016).
+    one_bit: ClassVar[bool] = False  # whether a unit has two values only
+
+    def __init__(self, n_units: int) -> None:
+        super().__init__()
+        self.n_units = n_units
+
+
+class ReLU(Activation):
+    """max(u, 0). Nair and Hinton (2010)."""
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return torch.relu(u)
+
+
+class Sigmoid(Activation):
+    """1 / (1 + exp(-u))."""
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return torch.sigmoid(u)
+
+
+class Swish(Activation):
+    """u sigmoid(kappa u) with kappa = 0.7, the 0/1 paper's. Ramachandran et al. (2017)."""
+
+    kappa: ClassVar[float] = 0.7
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return functional.silu(self.kappa * u) / self.kappa
+
+
+class SELU(Activation):
+    """1.0507 u for u > 0, else 1.0507 * 1.6732 (exp(u) - 1). Klambauer et al. (2017)."""
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return functional.selu(u)
+
+
+class Tanh(Activation):
+    """(exp(u) - exp(-u)) / (exp(u) + exp(-u))."""
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return torch.tanh(u)
+
+
+class _Surrogate(torch.autograd.Function):
+    """``value`` forward; backward the incoming gradient times ``slope(u)``."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, value: Map, slope: Map) -> Tensor:
+        ctx.save_for_backward(u)
+        ctx.slope = slope
+        return value(u)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (u,) = ctx.saved_tensors
+        return gradient * ctx.slope(u), None, None
+
+
+class OneBit(Activation, ABC):
+    """Two values forward, a surrogate slope backward."""
+
+    one_bit = True
+
+    @staticmethod
+    @abstractmethod
+    def value(u: Tensor, /) -> Tensor:
+        """The activation."""
+
+    @staticmethod
+    @abstractmethod
+    def slope(u: Tensor, /) -> Tensor:
+        """What stands for its derivative."""
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        v: Tensor = _Surrogate.apply(u, self.value, self.slope)  # type: ignore[no-untyped-call]
+        return v
+
+
+def _sign(u: Tensor) -> Tensor:
+    """1 for u >= 0 and -1 below, as the 0/1 paper prints it."""
+    return torch.where(u >= 0, 1.0, -1.0).to(u.dtype)
+
+
+def _hard_tanh_slope(u: Tensor) -> Tensor:
+    """The derivative of hard tanh: 1 where |u| <= 1."""
+    return (u.abs() <= 1).to(u.dtype)
+
+
+class StepSTE(OneBit):
+    """step(u), 1 for u > 0; slope 1 where |u| <= 1, the straight-through estimator.
+
+    Hinton's lectures (2012), Bengio et al. (2013); the window is that of Hubara et al. (2016). The
+    paper's binarisation has 1 at u = 0; ours is the step of the rest of this package.
+    """
+
+    value, slope = staticmethod(step), staticmethod(_hard_tanh_slope)
+
+
+class SignSTE(OneBit):
+    """sign(u), slope 1 where |u| <= 1. Hubara et al., Binarized Neural Networks (2016)."""
+
+    value, slope = staticmethod(_sign), staticmethod(_hard_tanh_slope)
+
+
+class BiReal(OneBit):
+    """sign(u); slope 2 - 2|u| where |u| < 1, that of a piecewise polynomial near sign.
+
+    Liu et al., Bi-Real Net (2018). Its shortcuts around every convolution are not part of it here:
+    all methods share their architecture.
+    """
+
+    value = staticmethod(_sign)
+
+    @staticmethod
+    def slope(u: Tensor) -> Tensor:  # noqa: D102
+        return (2 - 2 * u.abs()).clamp_(min=0)
+
+
+class CCNN(OneBit):
+    """beta step(u) with a trained beta a layer; slope beta (2 - 4|u|), 0.4 beta, 0.
+
+    The slope holds where |u| <= 0.4, where |u| <= 1 and beyond. Xu and Cheung, Accurate and Compact
+    Convolutional Neural Networks with Trained Binarization (2019); beta starts at 1.
+    """
+
+    value = staticmethod(step)
+
+    def __init__(self, n_units: int) -> None:
+        super().__init__(n_units)
+        self.beta = nn.Parameter(torch.ones(()))
+
+    @staticmethod
+    def slope(u: Tensor) -> Tensor:  # noqa: D102
+        size = u.abs()
+        return torch.where(size <= 0.4, 2 - 4 * size, 0.4 * (size <= 1))
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        return self.beta * super().forward(u)
+
+
+class _Projection(torch.autograd.Function):
+    """sign(w u); backward through the window |w u| <= 1, the gradient of the projection loss added.
+
+    The loss is lam / 2 times the batch's mean of |v - w u|^2, summed over the units, v held fixed.
     """
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor) -> Tensor:  # noqa: D102
-        ctx.save_for_backward(u)
-        return (u > 0).to(u.dtype)
+    def forward(ctx: Any, u: Tensor, w: Tensor, lam: float) -> Tensor:
+        v = _sign(w * u)
+        ctx.save_for_backward(u, w, v)
+        ctx.lam = lam
+        return v
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: D102
-        (u,) = ctx.saved_tensors
-        inside: Tensor = gradient * (u.abs() <= 1)
-        return inside
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        u, w, v = ctx.saved_tensors
+        projected = w * u
+        pull = gradient * _hard_tanh_slope(projected) + ctx.lam / len(u) * (projected - v)
+        return pull * w, (pull * u).sum_to_size(w.shape), None
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu,
-    "step-ste": StepSTE.apply,
+class PCNN(Activation):
+    """The projection of w u onto {-1, 1}, w trained for each unit, with its projection loss.
+
+    The public form of Gu et al., Projection Convolutional Neural Networks (2019): kernels C become
+    sign(W C) times a constant, back-propagation goes through |W C| <= 1 and adds the gradient of
+    lam / 2 ||sign(W C) - W C||^2. There it is the weights that are projected; as weights stay
+    floating point here, the same projection, with J = 1, lam = 1e-4 and without the look-ahead by
+    a learning rate times the gradient, is that of the activations. The 0/1 paper used the authors'
+    own code, which is not public.
+    """
+
+    one_bit = True
+    lam: ClassVar[float] = 1e-4
+
+    def __init__(self, n_units: int) -> None:
+        super().__init__(n_units)
+        self.w = nn.Parameter(torch.ones(n_units))
+
+    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
+        w = self.w.view(-1, *(1 for _ in u.shape[2:]))
+        v: Tensor = _Projection.apply(u, w, self.lam)  # type: ignore[no-untyped-call]
+        return v
+
+
+ACTIVATIONS: dict[str, type[Activation]] = {
+    "relu": ReLU,
+    "sigmoid": Sigmoid,
+    "swish": Swish,
+    "selu": SELU,
+    "tanh": Tanh,
+    "step-ste": StepSTE,
+    "sign-ste": SignSTE,
+    "bi-real": BiReal,
+    "ccnn": CCNN,
+    "pcnn": PCNN,
 }

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from zeroone.baselines.adam import AdamRule, AdamSettings, FloatNetwork
+import torch
+
+from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.settings import RivalSettings
 from zeroone.records import new_record
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -16,23 +20,35 @@ from zeroone.training.run import describe
 def train_rival(
     X: Any,
     y: Any,
-    rival: AdamSettings,
+    rival: RivalSettings,
     settings: TrainSettings,
     *,
     test: Labelled | None = None,
     name: str | None = None,
+    image: tuple[int, ...] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[FloatNetwork, dict[str, Any]]:
     """The trained network and the record of its run.
 
     Of ``settings`` it uses what does not belong to a solver, and epochs, batch, input dropout.
+    ``image`` is the shape of a sample (channels, height, width), for a convolutional body.
     """
     task = Task.prepare(X, y, settings, test, name)
     s, part = settings.stochastic, task.parts["train"]
     plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
-    widths = [task.n_features, *settings.hidden, len(task.classes)]
-    rule = AdamRule.fresh(widths, rival, task.scaling, plan.total, settings.seed)
-    learner = Epochs(rule, part, task.scaling, plan)
+    model = start(task, rival, settings, image)
+    learner = Epochs(AdamRule(model, rival, plan.total), part, task.scaling, plan)
     outcome = run_loop(learner, task.parts, patience=settings.patience, callbacks=callbacks)
     record = new_record("train", settings.describe() | {"rival": asdict(rival)}, settings.seed)
-    return rule.model, record | describe(learner, task, outcome)
+    return model, record | describe(learner, task, outcome)
+
+
+def start(
+    task: Task, rival: RivalSettings, settings: TrainSettings, image: tuple[int, ...] | None = None
+) -> FloatNetwork:
+    """A network with torch's own start, from the seed."""
+    widths = [task.n_features, *settings.hidden, len(task.classes)]
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        model = FloatNetwork(widths, rival, task.scaling, image)
+    return model.to(task.scaling.centre.dtype).eval()

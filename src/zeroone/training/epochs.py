@@ -42,9 +42,6 @@ class Rule(Protocol):
     def notes(self) -> dict[str, Any]:
         """What the history should say besides."""
 
-    def sizes(self) -> dict[str, Any]:
-        """Active units, active inputs, parameters."""
-
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on."""
 
@@ -157,10 +154,6 @@ class Epochs:
         for rows in self.batch_plan.rows(len(self.part.y), rng):
             V0 = self.scaling.apply(self.part.X[rows])
             yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], rng
-
-    def sizes(self) -> dict[str, Any]:
-        """The rule's."""
-        return self.rule.sizes()
 
     def state(self) -> dict[str, Tensor]:
         """The rule's: the epochs themselves keep nothing."""

@@ -60,9 +60,6 @@ class Learner(Protocol):
     def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """Do iteration k, counted from 1."""
 
-    def sizes(self) -> dict[str, Any]:
-        """Active units, active inputs, parameters."""
-
     def state(self) -> dict[str, Tensor]:
         """All that the next iteration depends on."""
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zeroone.counts import active_units
 from zeroone.metrics import error_rate
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, Progress
@@ -81,14 +82,9 @@ def _entry(k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Part]
     return {
         "iteration": k,
         **did,
-        **errors(learner, parts),
-        "active_units": learner.sizes()["active_units"],
+        **{f"{name}_error": error_rate(learner.model, p.X, p.y) for name, p in parts.items()},
+        "active_units": active_units(learner.model),
     }
-
-
-def errors(learner: Learner, parts: dict[str, Part]) -> dict[str, float]:
-    """The error of each part."""
-    return {f"{name}_error": error_rate(learner.model, p.X, p.y) for name, p in parts.items()}
 
 
 def _impatience(

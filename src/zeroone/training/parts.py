@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
 from zeroone.inputs import check_inputs, check_width
-from zeroone.network import ClassLabel, Network
+from zeroone.network import ClassLabel
 from zeroone.scaling import Scaling
 from zeroone.training.settings import DTYPES, TrainSettings
 
@@ -65,10 +65,7 @@ class Task:
         parts = _cut_validation(Part(inputs, codes), settings)
         scaling = Scaling.fit(parts["train"].X, dtype, settings.scaling)
         if test is not None:
-            test_inputs = check_width(check_inputs(test[0], dtype), inputs.shape[1])
-            parts["test"] = Part(
-                test_inputs, encode_known_labels(test[1], classes, len(test_inputs))
-            )
+            parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
         return cls(parts, scaling, classes, name)
 
     @property
@@ -86,10 +83,16 @@ class Task:
         return self.scaling.apply(self.parts["train"].sample(size).X)
 
 
-def known_part(network: Network, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Part:
+def known_part(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    classes: list[ClassLabel],
+    n_features: int,
+    dtype: torch.dtype,
+) -> Part:
     """Raw inputs and labels as a network scores them; a label it does not know is never right."""
-    inputs = network.inputs(X)
-    return Part(inputs, encode_known_labels(y, network.classes, len(inputs)))
+    inputs = check_width(check_inputs(X, dtype), n_features)
+    return Part(inputs, encode_known_labels(y, classes, len(inputs)))
 
 
 def _cut_validation(part: Part, settings: TrainSettings) -> dict[str, Part]:

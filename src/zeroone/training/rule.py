@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeroone.metrics import network_sizes
 from zeroone.network import Network
 from zeroone.solvers.stochastic import StochasticBCD
 
@@ -50,10 +49,6 @@ class StochasticRule:
             for (old_units, old), (units, new) in zip(before, self.bits, strict=True)
         ]
         return {"flipped": flipped, "flip_rate": self.solver.flip_rate}
-
-    def sizes(self) -> dict[str, Any]:
-        """Counted in the network."""
-        return network_sizes(self.model)
 
     def state(self) -> dict[str, Tensor]:
         """The solver's."""

@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.checks import InputError
+from zeroone.counts import counts
 from zeroone.heads import make_head
+from zeroone.metrics import Model, error_rates
 from zeroone.network import Network
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
@@ -19,9 +21,9 @@ from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.learner import Learner, Status
-from zeroone.training.loop import Outcome, errors
+from zeroone.training.loop import Outcome
 from zeroone.training.loop import run as run_loop
-from zeroone.training.parts import Labelled, Task
+from zeroone.training.parts import Labelled, Part, Task
 from zeroone.training.rule import PROBE, StochasticRule
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
@@ -170,10 +172,19 @@ def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
-            **errors(learner, task.parts),
-            **learner.sizes(),
+            **_errors(learner.model, task.parts),
+            **counts(learner.model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
         "resumed": progress.resumed,
         "history": history,
+    }
+
+
+def _errors(model: Model, parts: dict[str, Part]) -> dict[str, float]:
+    """Of each part, all samples: ``train_error``, ``train_top5_error`` and so on."""
+    return {
+        f"{name}_{kind}": error
+        for name, part in parts.items()
+        for kind, error in error_rates(model, part.X, part.y).items()
     }

@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor
 
-from zeroone.metrics import network_sizes
 from zeroone.network import Network
 from zeroone.solvers.exact import ExactBCD
 from zeroone.training.learner import Iteration, OnBatch, Status, silent
@@ -58,10 +57,6 @@ class Sweeps:
                 reason = f"every stationarity residual is at most {settings.tol:g}"
                 return Iteration(entry, (Status.CONVERGED, reason))
         return Iteration(entry)
-
-    def sizes(self) -> dict[str, Any]:
-        """Counted in the network."""
-        return network_sizes(self.model)
 
     def state(self) -> dict[str, Tensor]:
         """The blocks of all samples."""

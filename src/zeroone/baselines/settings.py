@@ -1,0 +1,37 @@
+"""A rival: what it looks like and how it is trained."""
+
+from dataclasses import dataclass
+
+from zeroone.baselines.activations import ACTIVATIONS
+from zeroone.baselines.bodies import BODIES
+from zeroone.checks import one_of, positive, share
+
+BODY_ACTIVATIONS = ("relu", "own")
+
+
+@dataclass(frozen=True)
+class RivalSettings:
+    """A network trained by Adam; the widths of its dense layers are the training's ``hidden``.
+
+    activation: of the hidden dense layers
+    batch_norm: batch normalisation before each of them
+    body: a convolutional body below them, or None
+    body_activation: 'relu', so that all methods share their body, or 'own', the rival's
+    learning_rate: of Adam, at the start; falls linearly to 0
+    smoothing: label smoothing
+    """
+
+    activation: str = "relu"
+    batch_norm: bool = False
+    body: str | None = None
+    body_activation: str = "relu"
+    learning_rate: float = 1e-3
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        one_of("activation", self.activation, ACTIVATIONS)
+        one_of("body_activation", self.body_activation, BODY_ACTIVATIONS)
+        if self.body is not None:
+            one_of("body", self.body, BODIES)
+        positive("learning_rate", self.learning_rate)
+        share("smoothing", self.smoothing)

@@ -1,0 +1,171 @@
+"""What a network consists of and what a prediction costs: units, parameters, operations.
+
+Dead units do not count: each number is that of the network once they are physically removed.
+docs/measures.md defines every number.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.operators import Operator
+from zeroone.penalty import active_columns
+
+WORD = 64  # bits that one operation on a machine word handles
+KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that make bits of bits
+
+
+class Layered(Protocol):
+    """A network as it is counted: a chain of operators, perhaps on a body of other modules.
+
+    Units are removed from the chain. A body, ``nn.Module`` under the attribute ``body``, counts as
+    it stands.
+    """
+
+    @property
+    def operators(self) -> Sequence[Operator]:
+        """From the inputs, or the body's outputs, to the classes."""
+
+    @property
+    def takes_bits(self) -> Sequence[bool]:
+        """For each operator whether its inputs have two values only."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Of one prediction.
+
+    macs: multiply-adds, where inputs are real numbers
+    additions: additions without a multiplication, where inputs have two values
+    word_operations: on words of 64 such inputs, if the weights had one bit as well
+    """
+
+    macs: int = 0
+    additions: int = 0
+    word_operations: int = 0
+
+    def __add__(self, other: "Operations") -> "Operations":
+        return Operations(
+            self.macs + other.macs,
+            self.additions + other.additions,
+            self.word_operations + other.word_operations,
+        )
+
+    @classmethod
+    def of_products(cls, outputs: int, fan_in: int, bits: bool) -> "Operations":
+        """``outputs`` inner products of ``fan_in`` inputs each."""
+        if bits:
+            return cls(additions=outputs * fan_in, word_operations=outputs * -(-fan_in // WORD))
+        return cls(macs=outputs * fan_in)
+
+
+def counts(model: Layered) -> dict[str, Any]:
+    """All of them, for a record."""
+    return {
+        "active_units": active_units(model),
+        "active_inputs": active_inputs(model),
+        "parameters": parameters(model),
+        "operations": asdict(operations(model)),
+    }
+
+
+def _alive(model: Layered) -> list[Tensor]:
+    """Masks of the units that can reach the head, from the inputs up to the classes.
+
+    A unit that feeds only dead units is dead as well, so the masks are made from the head down.
+    """
+    alive = [torch.ones(model.operators[-1].n_out, dtype=torch.bool)]
+    for op in reversed(model.operators):
+        reaching = active_columns(op.weight[alive[0]], op.group, op.n_free)
+        alive.insert(0, reaching)
+    return alive
+
+
+def active_units(model: Layered) -> list[int]:
+    """How many units of each hidden layer still reach the head."""
+    return [int(mask.sum()) for mask in _alive(model)[1:-1]]
+
+
+def active_inputs(model: Layered) -> int:
+    """How many input features, or outputs of the body, still reach the head."""
+    return int(_alive(model)[0].sum())
+
+
+def _chain(model: Layered) -> Iterator[tuple[Operator, int, int, bool]]:
+    """Each operator with its active units below and above, and whether it takes bits."""
+    alive = [int(mask.sum()) for mask in _alive(model)]
+    return zip(model.operators, alive[:-1], alive[1:], model.takes_bits, strict=True)
+
+
+def parameters(model: Layered) -> int:
+    """Weights and biases that are left, and the parameters of a body.
+
+    Factors of whole units (batch normalisation, a trained scale) fold into them: they do not count.
+    """
+    chain = sum(above * (below * op.group + op.n_free) for op, below, above, _ in _chain(model))
+    return chain + sum(p.numel() for p in _body_parameters(model))
+
+
+def operations(model: Layered) -> Operations:
+    """What one prediction costs."""
+    total = Operations()
+    for op, below, above, bits in _chain(model):
+        total += Operations.of_products(above, below * op.group, bits)
+    body = getattr(model, "body", None)
+    if body is not None:
+        total += walk(body, model.n_features).operations  # type: ignore[attr-defined]
+    return total
+
+
+def _body_parameters(model: Layered) -> Iterator[Tensor]:
+    body = getattr(model, "body", None)
+    return iter(()) if body is None else body.parameters()
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What one sample's way through a module shows."""
+
+    n_features: int
+    bits: bool  # whether they have two values only
+    operations: Operations
+
+
+def walk(body: nn.Module, n_inputs: int) -> Walk:
+    """Send one sample of ``n_inputs`` real numbers through a module and count as it goes.
+
+    Convolutions and linear maps count. The outputs of 1-bit activations carry a mark, through
+    poolings of the largest, to the layer that takes them.
+    """
+    parts: list[Operations] = []
+    with _watching(body, parts), torch.no_grad():
+        features = body(torch.zeros(1, n_inputs, dtype=next(body.parameters()).dtype))
+    return Walk(features.shape[1], getattr(features, "bits", False), sum(parts, Operations()))
+
+
+@contextmanager
+def _watching(body: nn.Module, parts: list[Operations]) -> Iterator[None]:
+    """Hooks add the operations of each layer to ``parts``; meanwhile the module evaluates."""
+
+    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        bits = getattr(inputs[0], "bits", False)
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            fan_in = math.prod(module.weight.shape[1:])
+            parts.append(Operations.of_products(output[0].numel(), fan_in, bits))
+        elif getattr(module, "one_bit", False) or (bits and isinstance(module, KEEP_BITS)):
+            output.bits = True  # type: ignore[attr-defined]
+
+    training = body.training
+    handles = [module.register_forward_hook(watch) for module in body.modules()]
+    body.eval()
+    try:
+        yield
+    finally:
+        body.train(training)
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,179 @@
+"""A pool of processes, one for each task: its threads, memory and failures are its own.
+
+A task that raises, runs out of memory or is killed fails alone, with its reason.
+"""
+
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from zeroone.checks import InputError
+from zeroone.training import Callback
+
+SPAWN = get_context("spawn")  # a forked child would inherit the parent's threads half-way
+REPORT_EVERY = 0.5  # seconds
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Work = Callable[[Any, list[Callback]], Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a task has come."""
+
+    task: Any
+    done: float  # share
+    error: float | None = None  # of the test or else the training part, so far
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task's result, or why there is none."""
+
+    task: Any
+    seconds: float
+    result: Any = None
+    failure: str | None = None
+    details: str = ""  # a traceback
+
+
+class Reporter(Callback):
+    """Sends the progress of training to the parent. If that is gone, so is the reason to go on."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe, self.sent, self.total, self.error = pipe, 0.0, 1, None
+
+    def on_start(self, done: int, total: int) -> None:  # noqa: ARG002, D102
+        self.total = total
+
+    def on_batch(self, iteration: int, done: int, total: int) -> None:  # noqa: D102
+        self._send((iteration - 1 + done / total) / self.total)
+
+    def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002, D102
+        self.error = entry.get("test_error", entry["train_error"])
+        self._send(entry["iteration"] / self.total)
+
+    def _send(self, done: float) -> None:
+        if time.monotonic() - self.sent < REPORT_EVERY:
+            return
+        self.sent = time.monotonic()
+        try:
+            self.pipe.send(("progress", (done, self.error)))
+        except OSError:
+            os._exit(1)
+
+
+def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
+    """Run in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        pipe.send(("result", work(task, [Reporter(pipe)])))
+    except Exception as error:
+        pipe.send(("failure", (_reason(error), traceback.format_exc())))
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"out of memory: {first}" if first else "out of memory"
+    return first if isinstance(error, InputError) else f"{type(error).__name__}: {first}"
+
+
+def _why_it_died(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        hint = ", perhaps for want of memory" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{hint}"
+    return f"its process ended with exit code {exit_code} and no result"
+
+
+class _Running:
+    """A task and its process."""
+
+    def __init__(self, work: Work, task: Any, threads: int) -> None:
+        self.task, self.started = task, time.monotonic()
+        self.pipe, theirs = SPAWN.Pipe(duplex=False)
+        self.process = SPAWN.Process(target=_child, args=(work, task, threads, theirs), daemon=True)
+        with _thread_variables(threads):
+            self.process.start()
+        theirs.close()
+
+    def receive(self) -> Progress | Ended:
+        """The next thing that it says; its end, if it has nothing more to say."""
+        try:
+            kind, content = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            return self._ended(failure=_why_it_died(self.process.exitcode))
+        if kind == "progress":
+            return Progress(self.task, *content)
+        self.process.join()
+        if kind == "result":
+            return self._ended(result=content)
+        return self._ended(failure=content[0], details=content[1])
+
+    def _ended(self, **how: Any) -> Ended:
+        self.pipe.close()
+        return Ended(self.task, time.monotonic() - self.started, **how)
+
+
+@contextmanager
+def _thread_variables(threads: int) -> Iterator[None]:
+    """Libraries read them when a process starts."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def run_tasks(
+    work: Work, tasks: Iterable[Any], *, jobs: int, threads: int
+) -> Generator[Progress | Ended]:
+    """Run ``work(task, callbacks)`` for every task, ``jobs`` at a time; yields what happens.
+
+    Leaving the loop early (an exception, Ctrl-C) ends the processes.
+    """
+    waiting, running = deque(tasks), dict[Any, _Running]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                new = _Running(work, waiting.popleft(), threads)
+                running[new.pipe] = new
+            for pipe in connection.wait(list(running)):
+                news = running[pipe].receive()
+                if isinstance(news, Ended):
+                    del running[pipe]
+                yield news
+    finally:
+        for left in running.values():
+            left.process.kill()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def fitting_jobs(jobs: int | None, threads: int) -> int:
+    """As many as the cores carry with so many threads each, or fewer if fewer were asked for."""
+    most = max(1, usable_cores() // threads)
+    return most if jobs is None else min(jobs, most)
