@@ -5,105 +5,95 @@
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
 with every U-step on MNIST, 784-500-500-10). Our settings were tuned on a validation part.
-Cells run side by side, one thread each; every finished cell is kept in the record at once, one that
-fails with its reason, and ``--resume`` goes on with the others.
+They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
+finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
+goes on with the missing and the failed ones, ``--only-failed`` with these alone.
 """
 
 import argparse
-import json
-import statistics
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from measure import begin, finish, parser
-from zeroone.baselines.settings import RivalSettings
-from zeroone.baselines.train import train_rival
-from zeroone.data.files import load_data
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
-from zeroone.training import TrainSettings, train
+from zeroone.experiments.board import board
+from zeroone.experiments.cell import Cell, run_cell
+from zeroone.experiments.matrix import FAILED, Matrix
+from zeroone.experiments.methods import Method
+from zeroone.experiments.spec import Spec
+from zeroone.experiments.tables import failures, print_summary, summarise
+from zeroone.experiments.workers import fitting_jobs
 
 # The better rate of 1e-3 and 3e-3 on a validation part of MNIST after 5 epochs, for each of them.
 RATE = 3e-3
-STE = {"activation": "step-ste", "learning_rate": RATE}
-RELU = {"activation": "relu", "learning_rate": RATE}
+# On Fashion-MNIST the validation part did not tell the two rates apart: both are shown.
+SLOW = {
+    "ste-slow": {"method": "ste", "learning_rate": 1e-3, "label": "STE, 0/1, 1e-3"},
+    "ste-bn-slow": {
+        "method": "ste-bn",
+        "learning_rate": 1e-3,
+        "label": "STE, 0/1, BatchNorm, 1e-3",
+    },
+}
+PLAIN = {
+    "method": "relu",
+    "label": "ReLU, no regularisers",
+    "learning_rate": 1e-3,
+    "smoothing": 0.0,
+    "input_dropout": 0.0,
+}
+SMALL = {
+    "bcd": Method("0/1 BCD", rival=False),
+    "mlp": Method("MLPClassifier", rival=True),
+    # It does not scale its inputs and ours does: a row for those who would.
+    "scaled-mlp": Method("StandardScaler + MLPClassifier", rival=True),
+}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table: a method on a data set."""
-
-    data: str
-    method: str
-    hidden: tuple[int, ...]
-    options: dict[str, Any] = field(default_factory=dict)  # of training
-    rival: dict[str, Any] | None = None  # of a network trained by Adam
+def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spec:
+    rivals = {"learning_rate": RATE}
+    return Spec(data, ("f3nn:1000-1000",), methods, rivals=rivals, variants=variants)
 
 
-def mlp_rows() -> Iterable[Row]:
-    hidden = (1000, 1000)
-    for data in ("mnist", "fashion-mnist"):
-        yield Row(data, "stochastic BCD", hidden)
-        yield Row(data, "0/1 + STE + Adam", hidden, rival=STE)
-        yield Row(data, "0/1 + STE + BatchNorm + Adam", hidden, rival={**STE, "batch_norm": True})
-        yield Row(data, "ReLU + Adam", hidden, rival=RELU)
-    # On Fashion-MNIST the validation part did not tell the two rates apart: both are shown.
-    slow = {**STE, "learning_rate": 1e-3}
-    yield Row("fashion-mnist", "0/1 + STE + Adam, 1e-3", hidden, rival=slow)
-    slow_norm = {**slow, "batch_norm": True}
-    yield Row("fashion-mnist", "0/1 + STE + BatchNorm + Adam, 1e-3", hidden, rival=slow_norm)
-    yield Row("mnist", "stochastic BCD, hardmax head", hidden, {"head": "hardmax"})
-    yield Row("mnist", "stochastic BCD, keep=0.5", hidden, {"keep": 0.5})
-    plain = {"activation": "relu", "smoothing": 0.0, "learning_rate": 1e-3}
-    yield Row("mnist", "ReLU + Adam, no regularisers", hidden, {"input_dropout": 0.0}, plain)
-
-
-def block_rows() -> Iterable[Row]:
+def blocks() -> Spec:
+    variants = {}
     for v_step, v_damping in (("one-step", 10.0), ("solve", 10.0), ("solve", 1.0)):
         for u_step in ("expected", "drawn", "half"):
             if (v_damping, u_step) == (1.0, "half"):
                 continue
             name = v_step if v_step == "one-step" else f"{v_step} ({v_damping:g}x)"
             options = {"v_step": v_step, "v_damping": v_damping, "u_step": u_step}
-            yield Row("mnist", f"{name}, {u_step}", (500, 500), options)
+            variants[f"{name}, {u_step}"] = {"method": "bcd", **options}
+    return Spec(("mnist",), ("f3nn:500-500",), tuple(variants), variants=variants)
 
 
-def small_rows() -> Iterable[Row]:
-    for data in ("digits", "breast-cancer"):
-        yield Row(data, "stochastic BCD", (256, 256))
-        yield Row(data, "MLPClassifier", ())
-        yield Row(data, "StandardScaler + MLPClassifier", ())
+SUITES = {
+    "mlp": [
+        mlp(("mnist", "fashion-mnist"), ("bcd", "ste", "ste-bn", "relu")),
+        mlp(("fashion-mnist",), tuple(SLOW), **SLOW),
+        mlp(("mnist",), ("bcd-hardmax", "bcd-half", "plain"), plain=PLAIN),
+    ],
+    "blocks": [blocks()],
+    "small": [],
+}
 
 
-SUITES = {"mlp": mlp_rows, "blocks": block_rows, "small": small_rows}
+class Folds(Cell):
+    """Five-fold cross-validation with a classifier's defaults."""
+
+    def describe(self) -> dict[str, Any]:
+        """Not trained by the loop: only this counts."""
+        return {"folds": 5, "classifier": SMALL[self.method].label}
 
 
-def run_cell(row: Row, seed: int, epochs: int) -> dict[str, Any]:
-    """Train and score once; what the record keeps of it."""
-    torch.set_num_threads(1)
-    if row.data in ("digits", "breast-cancer"):
-        return {"test_error": five_fold_error(row, seed)}
-    split = load_data(row.data)
-    options = {"hidden": row.hidden, "epochs": epochs, "batch": 256, "seed": seed, **row.options}
-    settings = TrainSettings.from_options(**options)
-    if row.rival is None:
-        record = train(split.X, split.y, settings, test=split.test).record
-    else:
-        rival = RivalSettings(**row.rival)
-        _, record = train_rival(split.X, split.y, rival, settings, test=split.test)
-    result = record["result"]
-    return {**result, "seconds_per_epoch": result["seconds"] / record["n_iter"]}
-
-
-def five_fold_error(row: Row, seed: int) -> float:
+def five_fold(cell: Cell, _callbacks: Any) -> dict[str, Any]:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
@@ -113,74 +103,67 @@ def five_fold_error(row: Row, seed: int) -> float:
     from zeroone import ZeroOneClassifier
     from zeroone.data.embedded import load_embedded
 
-    data = load_embedded(row.data)
-    X, y = data.everything
-    models = {
-        "stochastic BCD": ZeroOneClassifier(row.hidden, random_state=seed),
-        "MLPClassifier": MLPClassifier(random_state=seed),
-        # It does not scale its inputs and ours does: a row for those who would.
-        "StandardScaler + MLPClassifier": make_pipeline(
-            StandardScaler(), MLPClassifier(random_state=seed)
-        ),
-    }
+    seed = cell.repetition
+    X, y = load_embedded(cell.data).everything
+    theirs = MLPClassifier(random_state=seed)
+    model = {
+        "bcd": ZeroOneClassifier((256, 256), random_state=seed),
+        "mlp": theirs,
+        "scaled-mlp": make_pipeline(StandardScaler(), theirs),
+    }[cell.method]
     warnings.simplefilter("ignore", ConvergenceWarning)  # 200 iterations are its default
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    return 1 - float(cross_val_score(models[row.method], X, y, cv=folds).mean())
+    error = 1 - float(cross_val_score(model, X, y, cv=folds).mean())
+    record = cell.new_record() | {"status": "completed", "result": {"test_error": error}}
+    return {"record": record, "seconds": []}
 
 
-def summarise(rows: list[Row], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread over the seeds, one entry a row."""
-    table = []
-    for row in rows:
-        own = [
-            c
-            for c in cells
-            if (c["data"], c["method"]) == (row.data, row.method) and "failed" not in c
-        ]
-        if not own:
-            continue
-        errors = [100 * c["test_error"] for c in own]
-        entry = {
-            "data": row.data,
-            "method": row.method,
-            "seeds": len(own),
-            "mean": statistics.mean(errors),
-            "deviation": statistics.stdev(errors) if len(errors) > 1 else None,
-        }
-        times = [c["seconds_per_epoch"] for c in own if "seconds_per_epoch" in c]
-        entry["seconds_per_epoch"] = statistics.median(times) if times else None
-        table.append(entry)
-    return table
+def make_cells(options: argparse.Namespace) -> Iterable[Cell]:
+    """Seeds 0, 1, ... for every row alike, as all records of this benchmark have had them."""
+    if options.suite == "small":
+        for seed in range(options.seeds):
+            for data in ("digits", "breast-cancer"):
+                yield from (Folds(data, "f3nn:256-256", method, seed) for method in SMALL)
+    for spec in SUITES[options.suite]:
+        for cell in replace(spec, seeds=options.seeds).cells():
+            common = {"epochs": options.epochs, "batch": 256, "seed": cell.repetition}
+            yield replace(cell, options=common | cell.options)
 
 
-def show(table: list[dict[str, Any]]) -> None:
-    print(f"{'data':14} {'method':36} {'test error, %':>16} {'s/epoch':>8}")
-    for entry in table:
-        spread = "" if entry["deviation"] is None else f" +- {entry['deviation']:.2f}"
-        seconds = entry["seconds_per_epoch"]
-        timing = "" if seconds is None else f"{seconds:.1f}"
-        print(f"{entry['data']:14} {entry['method']:36} {entry['mean']:8.2f}{spread:8} {timing:>8}")
+def labels(options: argparse.Namespace) -> dict[str, Method]:
+    known = dict(SMALL) if options.suite == "small" else {}
+    for spec in SUITES[options.suite]:
+        known |= spec.known_methods
+    return known
 
 
-def finished_cells(record: dict[str, Any], path: Path | None) -> list[dict[str, Any]]:
-    """The cells of an interrupted run of the same settings and the same committed code."""
-    if path is None or not path.is_file():
-        sys.exit("--resume needs the record of the interrupted run: --json OUT")
-    before = json.loads(path.read_text(encoding="utf-8"))
-    if any(before.get(key) != record[key] for key in ("kind", "commit", "settings")):
-        sys.exit(f"{path} comes from other settings or another commit: take another file")
-    if record["commit"] is None or record["commit"].endswith("+"):
-        sys.exit("--resume needs a clean checkout: cells of different code must not mix")
-    return [cell for cell in before["cells"] if "failed" not in cell]
+def cells_folder(options: argparse.Namespace) -> Path:
+    """Where the cells are kept until all of them are done."""
+    going_on = options.resume or options.only_failed
+    if options.json is None:
+        if going_on:
+            sys.exit("--resume and --only-failed need the record of the unfinished run: --json OUT")
+        return Path(tempfile.mkdtemp(prefix="zeroone-accuracy-"))
+    folder = options.json.with_suffix(".cells")
+    if going_on and not folder.is_dir():
+        sys.exit(f"there is no unfinished run in {folder}")
+    if not going_on:
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
-def attempt(row: Row, seed: int, epochs: int) -> dict[str, Any]:
-    """A finished cell, or one that says why there is no result."""
-    cell = {"data": row.data, "method": row.method, "seed": seed}
-    try:
-        return {**cell, **run_cell(row, seed, epochs)}
-    except Exception as error:
-        return {**cell, "failed": f"{type(error).__name__}: {error}"}
+def as_entries(matrix: Matrix) -> list[dict[str, Any]]:
+    """One entry a cell, for the record."""
+    times = matrix.times()
+    entries = []
+    for cell, record in matrix.records.items():
+        entry = cell.key | {"seed": record["seed"], "commit": record["commit"]}
+        if record["status"] == FAILED:
+            entry["failed"] = record["reason"]
+        else:
+            entry |= record["result"] | {"seconds_per_epoch": times.get(cell)}
+        entries.append(entry)
+    return entries
 
 
 def main() -> None:
@@ -190,37 +173,29 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--epochs", type=int, default=10)
     arguments.add_argument("--data", help="only this data set")
-    arguments.add_argument("--jobs", type=int, default=2, help="cells at a time")
-    arguments.add_argument("--resume", action="store_true", help="keep the cells of --json")
+    arguments.add_argument("--jobs", type=int, help="cells at a time (default: one a core)")
+    arguments.add_argument("--resume", action="store_true", help="keep the finished cells")
+    arguments.add_argument("--only-failed", action="store_true", help="only those that failed")
     options = arguments.parse_args()
-    rows = [row for row in SUITES[options.suite]() if options.data in (None, row.data)]
-    for name in {row.data for row in rows} & set(REGISTRY):
+    cells = [cell for cell in make_cells(options) if options.data in (None, cell.data)]
+    for name in {cell.data for cell in cells} & set(REGISTRY):
         obtain(REGISTRY[name])
     record = begin(f"accuracy-{options.suite}", options)
-    record["cells"] = finished_cells(record, options.json) if options.resume else []
-    done = {(cell["data"], cell["method"], cell["seed"]) for cell in record["cells"]}
-    # One process a cell: a cell's threads, memory and failures are its own.
-    with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-        jobs = [
-            pool.submit(attempt, row, seed, options.epochs)
-            for seed in range(options.seeds)
-            for row in rows
-            if (row.data, row.method, seed) not in done
-        ]
-        for job in as_completed(jobs):
-            cell = job.result()
-            record["cells"].append(cell)
-            result = cell.get("failed") or f"{100 * cell['test_error']:.2f}%"
-            print(
-                f"{len(record['cells'])}/{len(done) + len(jobs)} {cell['data']}, "
-                f"{cell['method']}, seed {cell['seed']}: {result}",
-                file=sys.stderr,
-                flush=True,
-            )
-            finish(record, options.json, quiet=True)
-    record["table"] = summarise(rows, record["cells"])
-    show(record["table"])
+    folder = cells_folder(options)
+    matrix = Matrix.open(cells, folder)
+    todo = matrix.failed if options.only_failed else matrix.missing + matrix.failed
+    work = five_fold if options.suite == "small" else run_cell
+    with board(matrix, len(todo)) as watch:
+        matrix.run(todo, jobs=fitting_jobs(options.jobs, 1), work=work, watch=watch)
+    record["cells"] = as_entries(matrix)
+    record["table"] = summarise(matrix, labels(options))
+    print_summary(record["table"])
     finish(record, options.json)
+    for sentence in failures(record["table"]):
+        print(f"failed: {sentence}", file=sys.stderr)
+    if matrix.failed or matrix.missing:
+        sys.exit("some cells have no result: --resume or --only-failed runs them")
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -197,3 +197,74 @@ def test_the_installed_command_and_the_module_agree():
         done = subprocess.run([*words, "train"], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr == "zeroone: Missing option '--data'.\n"
+
+
+MATRIX = """
+data = ["digits"]
+architectures = ["f3nn:8"]
+methods = ["relu", "wild"]
+[train]
+epochs = 1
+[variants.wild]
+method = "relu"
+learning_rate = 1e30
+"""
+
+
+def test_a_matrix_and_its_failed_cells(command, tmp_path):
+    Path("spec.toml").write_text(MATRIX)
+    code, out, err = command("matrix", "spec.toml", "--out", "runs", "--json", "table.json")
+    assert code == 1
+    assert "ReLU" in out
+    assert "2/2 digits" in err
+    assert "failed: digits, f3nn:8, wild: DivergedError: the loss was no longer finite" in err
+    assert "The same command with --only-failed runs them again." in err
+    table = json.loads(Path("table.json").read_text())["table"]
+    assert [row["n"] for row in table] == [1, 0]
+    kept = Path("runs/digits/f3nn_8/relu/0.json")
+    before = kept.stat().st_mtime_ns
+
+    Path("spec.toml").write_text(MATRIX)
+    code, _, err = command("matrix", "spec.toml", "--out", "runs", "--only-failed")
+    assert code == 1
+    assert "1/1 digits, f3nn:8, wild" in err
+    code, _, err = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 1
+    assert "1/" not in err  # nothing was missing
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_matrices_that_cannot_be(command):
+    Path("spec.toml").write_text(MATRIX)
+    for words, sentence in (
+        (("none.toml", "--out", "runs"), "cannot read none.toml"),
+        (("spec.toml", "--out", "runs", "--jobs", "0"), "jobs must be a whole number"),
+        (("spec.toml", "--out", "runs", "--threads", "0"), "threads must be a whole number"),
+        (("spec.toml", "--out", "runs", "--seeds", "-1"), "seeds must be a whole number"),
+    ):
+        code, out, err = command("matrix", *words)
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert not Path("runs").exists()
+    Path("spec.toml").write_text(MATRIX.replace("digits", "mnist"))
+    code, _, err = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 2
+    assert "zeroone data get mnist" in err
+
+
+def test_evaluate_in_noise(command):
+    command("train", "--data", "digits", *TINY, "--out", "run")
+    code, out, _ = command(
+        "evaluate", "run", "--data", "digits", "--noise", "0,2", "--json", "e.json"
+    )
+    assert code == 0
+    result = json.loads(Path("e.json").read_text())["result"]
+    clean, noisy = result["noise"]["errors"]
+    assert clean == result["error"] < noisy
+    assert f"noise 2: error {100 * noisy:.2f}%" in out
+    assert "20 active hidden units, 1,510 parameters" in out
+    assert "1,280 multiply-adds and 200 additions" in out
+    for levels, sentence in (("0,x", "--noise takes numbers"), ("-1", "every noise level must be")):
+        code, _, err = command("evaluate", "run", "--data", "digits", f"--noise={levels}")
+        assert code == 2
+        assert sentence in err

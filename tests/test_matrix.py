@@ -1,0 +1,369 @@
+"""The run matrix: what it reads, its seeds, failures that stay alone, records to be trusted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from zeroone.checks import InputError
+from zeroone.experiments.board import _table, board
+from zeroone.experiments.cell import Cell, parse_architecture, run_cell
+from zeroone.experiments.matrix import Matrix
+from zeroone.experiments.methods import METHODS
+from zeroone.experiments.spec import Spec
+from zeroone.experiments.tables import failures, print_summary, summarise
+from zeroone.experiments.workers import Ended, Progress, fitting_jobs, run_tasks, usable_cores
+
+SPEC = """
+data = ["digits"]
+architectures = ["f3nn:8-6"]
+methods = ["relu", "bcd", "wild"]
+seeds = 2
+noise = [0, 0.5]
+[train]
+epochs = 2
+[rivals]
+smoothing = 0.0
+[variants.wild]
+method = "relu"
+learning_rate = 1e30
+label = "ReLU, far too fast"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC)
+    return Spec.read(path)
+
+
+def made_up(method="relu", repetition=0):
+    return Cell("digits", "f3nn:8-6", method, repetition, rival=True, options={"epochs": 1})
+
+
+def pretend(cell, callbacks):
+    """Work that ends as the cell's method says."""
+    if cell.method == "ccnn":
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 bytes")
+    if cell.method == "pcnn":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if cell.method == "tanh":
+        os._exit(3)
+    if cell.method == "selu":
+        raise InputError("the data are not to its taste.")
+    if cell.method == "swish":
+        raise ZeroDivisionError("one\ntwo")
+    threads = [torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])]
+    record = cell.new_record() | {"status": "completed", "threads": threads}
+    return {"record": record | {"result": {"test_error": 0.25}}, "seconds": [1.0, 3.0, 2.0]}
+
+
+def test_a_spec_names_its_cells(spec):
+    cells = spec.cells()
+    assert [str(cell) for cell in cells[:4]] == [
+        "digits, f3nn:8-6, relu, repetition 0",
+        "digits, f3nn:8-6, bcd, repetition 0",
+        "digits, f3nn:8-6, wild, repetition 0",
+        "digits, f3nn:8-6, relu, repetition 1",
+    ]
+    relu, bcd, wild = (cell.describe() for cell in cells[:3])
+    assert relu["stochastic"]["epochs"] == bcd["stochastic"]["epochs"] == 2
+    assert relu["rival"]["smoothing"] == wild["rival"]["smoothing"] == 0
+    assert wild["rival"]["learning_rate"] == 1e30
+    assert wild["rival"]["activation"] == "relu"
+    assert bcd["rival"] is None
+    assert bcd["hidden"] == relu["hidden"] == [8, 6]
+    assert str(cells[2].path) == "digits/f3nn_8-6/wild/0.json"
+
+
+def test_seeds_come_from_all_four():
+    cell = made_up()
+    others = [
+        replace(cell, data="mnist"),
+        replace(cell, architecture="f3nn:8-7"),
+        replace(cell, method="tanh"),
+        replace(cell, repetition=1),
+    ]
+    assert len({c.seed for c in [cell, *others]}) == 5
+    assert replace(cell, options={"epochs": 7}).seed == cell.seed
+    assert cell.seed == 387062914  # on every machine
+    assert cell.settings.seed == cell.seed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f3nn", (None, (2000, 2000))),
+        ("f3nn:1000-500-20", (None, (1000, 500, 20))),
+        ("convnet", ("small", (2000, 2000))),
+        ("resnet18", ("resnet18", (1500, 1500))),
+        ("resnet18-3x3:64", ("resnet18-3x3", (64,))),
+    ],
+)
+def test_architectures(text, expected):
+    assert parse_architecture(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"architectures": ["f3nn:"]}, "written like f3nn:1000-1000"),
+        ({"architectures": ["f3nn:10x10"]}, "written like f3nn:1000-1000"),
+        ({"architectures": ["f4nn"]}, "unknown architecture 'f4nn'.*Did you mean 'f3nn'"),
+        ({"architectures": ["convnet"]}, "bcd trains fully connected networks"),
+        ({"methods": ["rleu"]}, "unknown method 'rleu'.*Did you mean 'relu'"),
+        ({"methods": []}, "needs methods, a list of names"),
+        ({"data": "digits"}, "needs data, a list of names"),
+        ({"data": [1]}, "needs data, a list of names"),
+        ({"method": ["relu"]}, "unknown entry of a run matrix 'method'.*'methods'"),
+        ({"seeds": 0}, "seeds must be a whole number"),
+        ({"noise": [-1]}, "every noise level must be zero or a positive number"),
+        ({"noise": 0.1}, "noise must be a list"),
+        ({"train": {"epoch": 3}}, "unknown option 'epoch'.*'epochs'"),
+        ({"train": 3}, r"train must be a table of a run matrix, \[train\]"),
+        ({"rivals": {"learning_rate": -1}}, "learning_rate must be a positive number"),
+        ({"variants": {"mine": {"epochs": 3}}}, "'mine' must say which method it is like"),
+        ({"variants": {"mine": {"method": "mine"}}}, "unknown method 'mine'"),
+    ],
+)
+def test_specs_that_cannot_be(change, sentence):
+    content = {"data": ["digits"], "architectures": ["f3nn:8"], "methods": ["relu", "bcd"]}
+    with pytest.raises(InputError, match=sentence):
+        Spec.from_dict(content | change).cells()
+
+
+def test_spec_files_that_cannot_be(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*none\.toml"):
+        Spec.read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("data = [")
+    with pytest.raises(InputError, match=r"bad\.toml is not a TOML file"):
+        Spec.read(tmp_path / "bad.toml")
+
+
+def test_the_specs_of_the_repository_are_valid():
+    folder = Path(__file__).parent.parent / "experiments"
+    paths = list(folder.glob("*.toml"))
+    assert paths
+    for path in paths:
+        assert Spec.read(path).cells()
+
+
+def test_failures_stay_alone_and_run_again(tmp_path):
+    """Out of memory, killed, gone without a word: recorded with the reason, the others go on."""
+    cells = [made_up(method) for method in ("ccnn", "pcnn", "tanh", "selu", "swish", "relu")]
+    matrix = Matrix.open(cells, tmp_path)
+    events = []
+    matrix.run(matrix.missing, jobs=2, work=pretend, watch=events.append)
+    assert [type(event) for event in events] == [Ended] * 6
+    assert {cell.method for cell in matrix.failed} == {"ccnn", "pcnn", "tanh", "selu", "swish"}
+    reasons = {cell.method: record.get("reason", "") for cell, record in matrix.records.items()}
+    assert "out of memory" in reasons["ccnn"]
+    assert reasons["pcnn"] == "its process was ended by SIGKILL, perhaps for want of memory"
+    assert "exit code 3" in reasons["tanh"]
+    assert reasons["selu"] == "the data are not to its taste."
+    assert reasons["swish"] == "ZeroDivisionError: one"
+    good = matrix.records[cells[-1]]
+    assert good["result"] == {"test_error": 0.25}
+    assert good["threads"] == [1, 1]
+    assert matrix.times() == {cells[-1]: 2.0}
+
+    again = Matrix.open(cells, tmp_path)
+    assert again.missing == []
+    assert again.records == matrix.records
+    again.run([cell for cell in again.failed if cell.method == "selu"], jobs=1, work=run_cell)
+    assert again.records[made_up("selu")]["status"] == "completed"
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [entry["method"] for entry in log].count("selu") == 2
+    rows = summarise(again)
+    assert len(failures(rows)) == 4
+    assert {row["method"]: row["n"] for row in rows}["selu"] == 1
+
+
+def test_two_runs_give_the_same_record_to_the_bit(spec, tmp_path):
+    """And a loss that is no number is a failure with a reason."""
+    cells = spec.cells()[:3]
+    contents = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        matrix = Matrix.open(cells, folder)
+        matrix.run(matrix.missing, jobs=2)
+        contents.append({cell: (folder / cell.path).read_bytes() for cell in cells})
+    assert contents[0] == contents[1]
+    relu, bcd, wild = (matrix.records[cell] for cell in cells)
+    for record in (relu, bcd):
+        assert record["status"] == "completed"
+        assert record["result"]["noise"]["levels"] == [0, 0.5]
+        assert record["result"]["noise"]["errors"][0] == record["result"]["test_error"]
+        assert record["result"]["operations"]["macs"] > 0
+        assert len(record["history"]) == 3
+        assert "seconds" not in json.dumps(record)
+    assert wild["status"] == "failed"
+    assert "the loss was no longer finite in epoch" in wild["reason"]
+
+
+def test_a_damaged_record_is_named_and_made_again(tmp_path):
+    cell = made_up()
+    path = tmp_path / cell.path
+    path.parent.mkdir(parents=True)
+    path.write_text('{"schema": 1, "status"')
+    said = []
+    matrix = Matrix.open([cell], tmp_path, said.append)
+    assert matrix.missing == [cell]
+    assert said == [f"{path} is not a readable record. Its cell is run again."]
+    path.write_text('{"schema": 99}')
+    assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
+
+
+def test_records_of_other_settings_are_not_mixed_in(tmp_path):
+    cell = made_up()
+    matrix = Matrix.open([cell], tmp_path)
+    matrix.run([cell], jobs=1, work=pretend)
+    other = replace(cell, options={"epochs": 1, "learning_rate": 0.5})
+    with pytest.raises(InputError, match=r"was made with rival=.*take another folder"):
+        Matrix.open([other], tmp_path)
+
+
+def test_no_more_threads_than_cores():
+    cores = usable_cores()
+    assert fitting_jobs(None, 1) == cores
+    assert fitting_jobs(None, cores) == 1
+    assert fitting_jobs(None, 10 * cores) == 1
+    assert fitting_jobs(10 * cores, 1) == cores
+    assert fitting_jobs(1, 1) == 1
+
+
+def report_for_ever(task, callbacks):
+    Path(task).write_text(str(os.getpid()))
+    callbacks[0].on_start(0, 1)
+    while True:
+        callbacks[0].on_batch(1, 1, 10**6)
+        time.sleep(0.05)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_leaving_the_loop_ends_the_processes(tmp_path):
+    task = tmp_path / "pid"
+    events = run_tasks(report_for_ever, [str(task)], jobs=1, threads=1)
+    assert isinstance(next(events), Progress)
+    pid = int(task.read_text())
+    events.close()
+    if Path("/proc").is_dir():
+        wait_until(lambda: not alive(pid))
+
+
+def test_a_killed_parent_leaves_no_children(tmp_path):
+    if not Path("/proc").is_dir():
+        return
+    task = tmp_path / "pid"
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "if __name__ == '__main__':\n"
+        "    from test_matrix import report_for_ever, run_tasks\n"
+        f"    for _ in run_tasks(report_for_ever, [{str(task)!r}], jobs=1, threads=1): pass\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    parent = subprocess.Popen([sys.executable, str(script)])
+    wait_until(lambda: task.exists() and task.read_text())
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not alive(int(task.read_text())))
+
+
+def filled(spec, tmp_path):
+    """A matrix whose second relu cell failed and whose others are made up."""
+    matrix = Matrix.open(spec.cells(), tmp_path)
+    for cell in spec.cells():
+        if cell.method == "relu" and cell.repetition == 1:
+            matrix._keep(Ended(cell, 1.0, failure="it rained", details="line 1"))
+        elif cell.method != "wild":
+            noise = {"levels": [0, 0.5], "errors": [0.01, 0.1]}
+            result = {"test_error": 0.01 + 0.02 * cell.repetition, "noise": noise}
+            sizes = {"active_units": [8, 6], "parameters": 700}
+            ops = {"operations": {"macs": 5, "additions": 4, "word_operations": 3}}
+            record = cell.new_record() | {"status": "completed", "result": result | sizes | ops}
+            matrix._keep(Ended(cell, 1.0, {"record": record, "seconds": [0.5]}))
+    return matrix
+
+
+def test_tables(spec, tmp_path, capsys):
+    rows = summarise(filled(spec, tmp_path), spec.known_methods)
+    relu, bcd, wild = rows
+    assert (relu["n"], relu["planned"], relu["failed"]) == (1, 2, ["it rained"])
+    assert relu["test_error"] == {"mean": 0.01, "deviation": None}
+    assert bcd["test_error"]["mean"] == pytest.approx(0.02)
+    assert bcd["test_error"]["deviation"] == pytest.approx(0.02 / 2**0.5)
+    assert (bcd["active_units"], bcd["parameters"], bcd["additions"]) == (14, 700, 4)
+    assert bcd["noise"]["errors"][1] == {"mean": 0.1, "deviation": 0}
+    assert bcd["seconds_per_iteration"] == 0.5
+    assert (wild["n"], wild["label"]) == (0, "ReLU, far too fast")
+    assert failures(rows) == ["digits, f3nn:8-6, relu: it rained"]
+    print_summary(rows)
+    out = capsys.readouterr().out
+    assert "1 of 2" in out
+    assert "2.00 +- 1.41%" in out
+    assert "test error in noise" in out
+    assert "paper's FLOPs" not in out
+
+
+def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
+    cell = Cell("mnist", "convnet", "ste", 0, rival=True)
+    rows = summarise(Matrix([cell], tmp_path, {}))
+    print_summary(rows)
+    assert rows[0]["paper_flops_millions"] == 0.382
+    assert "0.382M" in capsys.readouterr().out
+
+
+def test_the_live_table(spec, tmp_path):
+    matrix = filled(spec, tmp_path)
+    cell = spec.cells()[2]
+    table = _table(matrix, {cell: Progress(cell, 0.4, 0.123)})
+    assert table.title == "4 of 6 cells"
+    assert table.columns[1].header == "digits\nf3nn:8-6"
+    entries = list(table.columns[1].cells)
+    assert entries == [
+        "1.00% (1) [red]1 failed[/red]",
+        "2.00% (2)",
+        "[dim]40% 12.30%[/dim]",
+    ]
+    assert list(_table(matrix, {}).columns[1].cells)[2] == "."
+
+
+def test_plain_lines(spec, tmp_path, capsys):
+    matrix = filled(spec, tmp_path)
+    with board(matrix, 6) as watch:
+        watch(Progress(spec.cells()[0], 0.5))
+        for cell in matrix.records:
+            watch(Ended(cell, 12.3))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "1/6 digits, f3nn:8-6, relu, repetition 0: test error 1.00%, 12 s"
+    assert "2/6 digits, f3nn:8-6, bcd" in lines[1]
+    assert any("failed, it rained" in line for line in lines)
+    with board(matrix, 6, quiet=True) as watch:
+        watch(Ended(cell, 1.0))
+    assert capsys.readouterr().err == ""
+
+
+def test_every_method_has_settings_that_hold():
+    for name, method in METHODS.items():
+        Cell("digits", "f3nn:8", name, 0, method.rival, method.options).describe()
