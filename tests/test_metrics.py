@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.bodies import make_body
+from zeroone.baselines.bodies import Block, make_body
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
 from zeroone.counts import Operations, counts, operations, parameters, walk
@@ -107,6 +107,25 @@ def test_bodies_have_their_known_sizes(body, image, known, features):
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module.eval()(torch.zeros(1, n_inputs))
     assert walked.operations == Operations(macs=counter.get_total_flops() // 2)
+
+
+def test_resnet_18_on_the_images_it_was_made_for():
+    """1.814 G multiply-adds, less the 512,000 of its last layer."""
+    module = make_body("resnet18", (3, 224, 224), ACTIVATIONS["relu"])
+    assert walk(module, 3 * 224 * 224).operations.macs == 1_814_073_344 - 512_000
+
+
+def test_a_block_has_a_way_around_it(rng):
+    block = Block(4, 4, 1, ACTIVATIONS["relu"]).eval()
+    torch.nn.init.zeros_(block.norm2.weight)
+    x = torch.randn(2, 4, 5, 5, generator=rng)
+    assert torch.equal(block(x), x.relu())
+
+
+def test_normalisation_comes_before_the_activation():
+    model = rival("relu", hidden=(30,), batch_norm=True)
+    torch.nn.init.constant_(model.norms[0].bias, -100.0)
+    assert torch.equal(model(torch.ones(2, 12)), model.layers[-1].bias.expand(2, 10))
 
 
 def rival(activation, body=None, image=None, hidden=(30, 20), **options):
