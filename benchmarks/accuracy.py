@@ -24,8 +24,8 @@ from measure import begin, finish, parser
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.experiments.board import board
-from zeroone.experiments.cell import Cell, run_cell
-from zeroone.experiments.matrix import FAILED, Matrix
+from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import Method
 from zeroone.experiments.spec import Spec
 from zeroone.experiments.tables import failures, print_summary, summarise
@@ -86,7 +86,9 @@ SUITES = {
 
 
 class Folds(Cell):
-    """Five-fold cross-validation with a classifier's defaults."""
+    """Five-fold cross-validation with a classifier's defaults; its seed is the repetition."""
+
+    seed = property(lambda self: self.repetition)
 
     def describe(self) -> dict[str, Any]:
         """Not trained by the loop: only this counts."""
@@ -103,7 +105,7 @@ def five_fold(cell: Cell, _callbacks: Any) -> dict[str, Any]:
     from zeroone import ZeroOneClassifier
     from zeroone.data.embedded import load_embedded
 
-    seed = cell.repetition
+    seed = cell.seed
     X, y = load_embedded(cell.data).everything
     theirs = MLPClassifier(random_state=seed)
     model = {
@@ -147,8 +149,8 @@ def cells_folder(options: argparse.Namespace) -> Path:
     folder = options.json.with_suffix(".cells")
     if going_on and not folder.is_dir():
         sys.exit(f"there is no unfinished run in {folder}")
-    if not going_on:
-        shutil.rmtree(folder, ignore_errors=True)
+    if not going_on and folder.is_dir():
+        sys.exit(f"{folder} holds an unfinished run: --resume goes on with it, or remove it")
     return folder
 
 
@@ -178,6 +180,8 @@ def main() -> None:
     arguments.add_argument("--only-failed", action="store_true", help="only those that failed")
     options = arguments.parse_args()
     cells = [cell for cell in make_cells(options) if options.data in (None, cell.data)]
+    if not cells:
+        sys.exit(f"the suite {options.suite} has no data set {options.data!r}")
     for name in {cell.data for cell in cells} & set(REGISTRY):
         obtain(REGISTRY[name])
     record = begin(f"accuracy-{options.suite}", options)
@@ -193,9 +197,11 @@ def main() -> None:
     finish(record, options.json)
     for sentence in failures(record["table"]):
         print(f"failed: {sentence}", file=sys.stderr)
-    if matrix.failed or matrix.missing:
+    if options.json and (matrix.failed or matrix.missing):
         sys.exit("some cells have no result: --resume or --only-failed runs them")
     shutil.rmtree(folder)
+    if matrix.failed:
+        sys.exit("some cells have no result")
 
 
 if __name__ == "__main__":

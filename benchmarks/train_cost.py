@@ -46,7 +46,7 @@ def learners(part, width):
 
 
 def adam(widths, scaling, plan, *, batch_norm):
-    settings = RivalSettings("step-ste", batch_norm)
+    settings = RivalSettings("ste", batch_norm)
     return AdamRule(FloatNetwork(widths, settings, scaling), settings, plan.total)
 
 

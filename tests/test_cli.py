@@ -1,13 +1,18 @@
 """The command line: what a user types, sees and gets wrong."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from test_data_layouts import TINY_MNIST, write_idx
 from zeroone import load
@@ -217,7 +222,7 @@ def test_a_matrix_and_its_failed_cells(command, tmp_path):
     assert code == 1
     assert "ReLU" in out
     assert "2/2 digits" in err
-    assert "failed: digits, f3nn:8, wild: DivergedError: the loss was no longer finite" in err
+    assert "failed: digits, f3nn:8, wild: the loss was no longer finite" in err
     assert "The same command with --only-failed runs them again." in err
     table = json.loads(Path("table.json").read_text())["table"]
     assert [row["n"] for row in table] == [1, 0]
@@ -234,9 +239,29 @@ def test_a_matrix_and_its_failed_cells(command, tmp_path):
     assert kept.stat().st_mtime_ns == before
 
 
+def test_ctrl_c_ends_a_matrix_with_one_sentence(tmp_path):
+    """And all of its processes, which say nothing."""
+    (tmp_path / "spec.toml").write_text(MATRIX.replace("epochs = 1", "epochs = 1000000"))
+    words = [sys.executable, "-m", "zeroone", "matrix", "spec.toml", "--out", "runs"]
+    run = subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not (tmp_path / "runs/.lock").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    os.killpg(run.pid, signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert err.strip() == (
+        "zeroone: interrupted; the same command goes on, without the cells that are finished."
+    )
+
+
 def test_matrices_that_cannot_be(command):
     Path("spec.toml").write_text(MATRIX)
     for words, sentence in (
+        (("spec.toml", "--out", "runs", "--json", "none/t.json"), "the folder none does not exist"),
+        (("spec.toml", "--out", "runs", "--threads", "9999"), "threads must be a whole number up"),
         (("none.toml", "--out", "runs"), "cannot read none.toml"),
         (("spec.toml", "--out", "runs", "--jobs", "0"), "jobs must be a whole number"),
         (("spec.toml", "--out", "runs", "--threads", "0"), "threads must be a whole number"),
@@ -246,6 +271,10 @@ def test_matrices_that_cannot_be(command):
         assert (code, out) == (2, "")
         assert sentence in err
         assert not Path("runs").exists()
+    Path("spec.toml").write_text(MATRIX.replace("f3nn:8", "convnet"))
+    code, _, err = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 2
+    assert "needs images of 18 x 18 pixels or more, these have 8 x 8" in err
     Path("spec.toml").write_text(MATRIX.replace("digits", "mnist"))
     code, _, err = command("matrix", "spec.toml", "--out", "runs")
     assert code == 2
@@ -268,3 +297,35 @@ def test_evaluate_in_noise(command):
         code, _, err = command("evaluate", "run", "--data", "digits", f"--noise={levels}")
         assert code == 2
         assert sentence in err
+
+
+def test_a_matrix_of_own_images(command):
+    """From a folder of images through a convolutional body; a changed folder is noticed."""
+    rng = np.random.default_rng(0)
+    for kind in "ab":
+        Path("images", kind).mkdir(parents=True)
+        for i in range(12):
+            pixels = rng.integers(0, 100, (18, 18), dtype=np.uint8) + np.uint8(150 * (kind == "b"))
+            Image.fromarray(pixels).save(Path("images", kind, f"{i}.png"))
+    spec = """
+    data = ["images"]
+    architectures = ["convnet:6"]
+    methods = ["tanh"]
+    noise = [0.1]
+    train = {epochs = 2, validation = 0.25}
+    """
+    Path("spec.toml").write_text(spec)
+    code, out, _ = command("matrix", "spec.toml", "--out", "runs", "--jobs", "1")
+    assert code == 0
+    assert "validation error in noise" in out
+    record = json.loads(Path("runs/images/convnet_6/tanh/0.json").read_text())
+    assert record["settings"]["rival"]["body"] == "small"
+    assert record["result"]["noise"]["part"] == "validation"
+    Image.new("L", (18, 18)).save("images/a/0.png")
+    code, _, err = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 2
+    assert "was made when images held other data" in err
+    shutil.rmtree("images")
+    code, out, _ = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 0
+    assert "Tanh" in out

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
+from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.checks import InputError
 from zeroone.experiments.board import _table, board
 from zeroone.experiments.cell import Cell, parse_architecture, run_cell
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.spec import Spec
-from zeroone.experiments.tables import failures, print_summary, summarise
+from zeroone.experiments.tables import failures, paper_flops, print_summary, summarise
 from zeroone.experiments.workers import Ended, Progress, fitting_jobs, run_tasks, usable_cores
 
 SPEC = """
@@ -61,6 +63,9 @@ def pretend(cell, callbacks):
         raise InputError("the data are not to its taste.")
     if cell.method == "swish":
         raise ZeroDivisionError("one\ntwo")
+    if cell.method == "bi-real":  # dies in the middle of a sentence
+        os.write(callbacks[0].pipe.fileno(), b"\0\0\1\0half")
+        os.kill(os.getpid(), 35)
     threads = [torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])]
     record = cell.new_record() | {"status": "completed", "threads": threads}
     return {"record": record | {"result": {"test_error": 0.25}}, "seconds": [1.0, 3.0, 2.0]}
@@ -75,11 +80,12 @@ def test_a_spec_names_its_cells(spec):
         "digits, f3nn:8-6, relu, repetition 1",
     ]
     relu, bcd, wild = (cell.describe() for cell in cells[:3])
-    assert relu["stochastic"]["epochs"] == bcd["stochastic"]["epochs"] == 2
+    assert relu["epochs"] == bcd["stochastic"]["epochs"] == 2
+    assert "stochastic" not in relu
     assert relu["rival"]["smoothing"] == wild["rival"]["smoothing"] == 0
     assert wild["rival"]["learning_rate"] == 1e30
     assert wild["rival"]["activation"] == "relu"
-    assert bcd["rival"] is None
+    assert "rival" not in bcd
     assert bcd["hidden"] == relu["hidden"] == [8, 6]
     assert str(cells[2].path) == "digits/f3nn_8-6/wild/0.json"
 
@@ -127,11 +133,28 @@ def test_architectures(text, expected):
         ({"seeds": 0}, "seeds must be a whole number"),
         ({"noise": [-1]}, "every noise level must be zero or a positive number"),
         ({"noise": 0.1}, "noise must be a list"),
-        ({"train": {"epoch": 3}}, "unknown option 'epoch'.*'epochs'"),
+        ({"train": {"epoch": 3}}, "unknown option .*'epoch'.*Did you mean 'epochs'"),
         ({"train": 3}, r"train must be a table of a run matrix, \[train\]"),
         ({"rivals": {"learning_rate": -1}}, "learning_rate must be a positive number"),
         ({"variants": {"mine": {"epochs": 3}}}, "'mine' must say which method it is like"),
         ({"variants": {"mine": {"method": "mine"}}}, "unknown method 'mine'"),
+        ({"variants": {"relu": {"method": "tanh"}}}, "'relu' is a method already"),
+        (
+            {"variants": {"mine": {"method": "tanh", "learning_rat": 1}}},
+            "Did you mean 'learning_rate'",
+        ),
+        (
+            {"variants": {"mine": {"method": "tanh", "batch_norm": "false"}}},
+            "batch_norm must be true",
+        ),
+        ({"variants": {"mine": 3}}, "'mine' must say which method it is like"),
+        ({"train": {"hidden": [3]}}, r"hidden in \[train\] would contradict the architecture"),
+        ({"train": {"seed": 3}}, r"seed in \[train\] would contradict the seed"),
+        ({"rivals": {"activation": "tanh"}}, "would contradict the method"),
+        ({"train": {"keep": 0.5}}, "unknown option of a network trained by Adam 'keep'"),
+        ({"noise": [[0.1]]}, "noise must be a list of levels"),
+        ({"seeds": [[1]]}, "seeds must be a whole number"),
+        ({"label": 3}, "label must be the name of a column"),
     ],
 )
 def test_specs_that_cannot_be(change, sentence):
@@ -158,18 +181,20 @@ def test_the_specs_of_the_repository_are_valid():
 
 def test_failures_stay_alone_and_run_again(tmp_path):
     """Out of memory, killed, gone without a word: recorded with the reason, the others go on."""
-    cells = [made_up(method) for method in ("ccnn", "pcnn", "tanh", "selu", "swish", "relu")]
+    bad = ["ccnn", "pcnn", "tanh", "selu", "swish", "bi-real"]
+    cells = [made_up(method) for method in [*bad, "relu"]]
     matrix = Matrix.open(cells, tmp_path)
     events = []
     matrix.run(matrix.missing, jobs=2, work=pretend, watch=events.append)
-    assert [type(event) for event in events] == [Ended] * 6
-    assert {cell.method for cell in matrix.failed} == {"ccnn", "pcnn", "tanh", "selu", "swish"}
+    assert [type(event) for event in events] == [Ended] * 7
+    assert [cell.method for cell in matrix.failed] == bad
     reasons = {cell.method: record.get("reason", "") for cell, record in matrix.records.items()}
     assert "out of memory" in reasons["ccnn"]
     assert reasons["pcnn"] == "its process was ended by SIGKILL, perhaps for want of memory"
     assert "exit code 3" in reasons["tanh"]
     assert reasons["selu"] == "the data are not to its taste."
     assert reasons["swish"] == "ZeroDivisionError: one"
+    assert reasons["bi-real"] == "its process was ended by signal 35"
     good = matrix.records[cells[-1]]
     assert good["result"] == {"test_error": 0.25}
     assert good["threads"] == [1, 1]
@@ -183,7 +208,7 @@ def test_failures_stay_alone_and_run_again(tmp_path):
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [entry["method"] for entry in log].count("selu") == 2
     rows = summarise(again)
-    assert len(failures(rows)) == 4
+    assert len(failures(rows)) == 5
     assert {row["method"]: row["n"] for row in rows}["selu"] == 1
 
 
@@ -206,6 +231,7 @@ def test_two_runs_give_the_same_record_to_the_bit(spec, tmp_path):
         assert "seconds" not in json.dumps(record)
     assert wild["status"] == "failed"
     assert "the loss was no longer finite in epoch" in wild["reason"]
+    assert wild["history"]
 
 
 def test_a_damaged_record_is_named_and_made_again(tmp_path):
@@ -217,17 +243,47 @@ def test_a_damaged_record_is_named_and_made_again(tmp_path):
     matrix = Matrix.open([cell], tmp_path, said.append)
     assert matrix.missing == [cell]
     assert said == [f"{path} is not a readable record. Its cell is run again."]
-    path.write_text('{"schema": 99}')
-    assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
+    for content in ('{"schema": 99}', '{"schema": 1}', '{"schema": 1, "status": "failed"}'):
+        path.write_text(content)
+        assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
 
 
 def test_records_of_other_settings_are_not_mixed_in(tmp_path):
     cell = made_up()
     matrix = Matrix.open([cell], tmp_path)
     matrix.run([cell], jobs=1, work=pretend)
-    other = replace(cell, options={"epochs": 1, "learning_rate": 0.5})
-    with pytest.raises(InputError, match=r"was made with rival=.*take another folder"):
+    other = replace(cell, options={"epochs": 2, "learning_rate": 0.5})
+    with pytest.raises(InputError, match=r"was made with epochs=1, not 2: take another folder"):
         Matrix.open([other], tmp_path)
+    other = replace(cell, options={"epochs": 1, "learning_rate": 0.5})
+    with pytest.raises(InputError, match=r"was made with rival\.learning_rate=0\.001, not 0\.5"):
+        Matrix.open([other], tmp_path)
+
+
+def test_records_of_other_code_are_named(tmp_path):
+    cell, said = made_up(), []
+    keep_made_up(Matrix([cell], tmp_path, {}), cell)
+    Matrix.open([cell], tmp_path, said.append)
+    assert said == []
+    path = tmp_path / cell.path
+    path.write_text(path.read_text().replace(torch.__version__, "1.0"))
+    assert list(Matrix.open([cell], tmp_path, said.append).records) == [cell]
+    assert "1 of 1 records" in said[0]
+    assert "made by other code" in said[0]
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path):
+    cell = made_up()
+    with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="another run is at work"):
+        Matrix.open([cell], tmp_path).run([cell], jobs=1)
+
+
+def test_no_two_cells_share_a_record():
+    names = ["a b", "a_b", "a/b", "..", "m_ine.csv", "m/ine.csv", "a.b", "a-b", "ä"]
+    paths = [replace(made_up(), data=name).path for name in names]
+    assert len(set(paths)) == len(names)
+    assert all(".." not in path.parts and len(path.parts) == 4 for path in paths)
+    assert len({made_up(name).path for name in names}) == len(names)
 
 
 def test_no_more_threads_than_cores():
@@ -297,24 +353,29 @@ def filled(spec, tmp_path):
         if cell.method == "relu" and cell.repetition == 1:
             matrix._keep(Ended(cell, 1.0, failure="it rained", details="line 1"))
         elif cell.method != "wild":
-            noise = {"levels": [0, 0.5], "errors": [0.01, 0.1]}
-            result = {"test_error": 0.01 + 0.02 * cell.repetition, "noise": noise}
-            sizes = {"active_units": [8, 6], "parameters": 700}
-            ops = {"operations": {"macs": 5, "additions": 4, "word_operations": 3}}
-            record = cell.new_record() | {"status": "completed", "result": result | sizes | ops}
-            matrix._keep(Ended(cell, 1.0, {"record": record, "seconds": [0.5]}))
+            keep_made_up(matrix, cell)
     return matrix
+
+
+def keep_made_up(matrix, cell):
+    noise = {"part": "test", "levels": [0, 0.5], "errors": [0.01, 0.1]}
+    result = {"test_error": 0.01 + 0.02 * cell.repetition, "noise": noise}
+    sizes = {"active_units": [8, 6], "parameters": 700}
+    ops = {"operations": {"macs": 5, "additions": 4, "word_operations": 3}}
+    record = cell.new_record() | {"status": "completed", "result": result | sizes | ops}
+    matrix._keep(Ended(cell, 1.0, {"record": record, "seconds": [0.5]}))
 
 
 def test_tables(spec, tmp_path, capsys):
     rows = summarise(filled(spec, tmp_path), spec.known_methods)
     relu, bcd, wild = rows
     assert (relu["n"], relu["planned"], relu["failed"]) == (1, 2, ["it rained"])
-    assert relu["test_error"] == {"mean": 0.01, "deviation": None}
+    assert relu["test_error"] == {"mean": 0.01, "deviation": None, "values": [0.01]}
+    assert bcd["seeds"] == [spec.cells()[1].seed, spec.cells()[4].seed]
     assert bcd["test_error"]["mean"] == pytest.approx(0.02)
     assert bcd["test_error"]["deviation"] == pytest.approx(0.02 / 2**0.5)
-    assert (bcd["active_units"], bcd["parameters"], bcd["additions"]) == (14, 700, 4)
-    assert bcd["noise"]["errors"][1] == {"mean": 0.1, "deviation": 0}
+    assert (bcd["active_units"], bcd["parameters"], bcd["additions"]) == ([8, 6], 700, 4)
+    assert bcd["noise"]["errors"][1] == {"mean": 0.1, "deviation": 0, "values": [0.1, 0.1]}
     assert bcd["seconds_per_iteration"] == 0.5
     assert (wild["n"], wild["label"]) == (0, "ReLU, far too fast")
     assert failures(rows) == ["digits, f3nn:8-6, relu: it rained"]
@@ -328,10 +389,15 @@ def test_tables(spec, tmp_path, capsys):
 
 def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
     cell = Cell("mnist", "convnet", "ste", 0, rival=True)
-    rows = summarise(Matrix([cell], tmp_path, {}))
+    matrix = Matrix([cell], tmp_path, {})
+    keep_made_up(matrix, cell)
+    rows = summarise(matrix)
     print_summary(rows)
     assert rows[0]["paper_flops_millions"] == 0.382
     assert "0.382M" in capsys.readouterr().out
+    assert paper_flops("cifar100", "resnet18", "bcd") == 182.9
+    assert paper_flops("cifar100", "resnet18", "pcnn") is None
+    assert paper_flops("mnist", "f3nn", "relu") is None
 
 
 def test_the_live_table(spec, tmp_path):
@@ -356,14 +422,29 @@ def test_plain_lines(spec, tmp_path, capsys):
         for cell in matrix.records:
             watch(Ended(cell, 12.3))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "1/6 digits, f3nn:8-6, relu, repetition 0: test error 1.00%, 12 s"
+    assert lines[0] == "1/6 digits, f3nn:8-6, relu, repetition 0 (12 s): test error 1.00%"
     assert "2/6 digits, f3nn:8-6, bcd" in lines[1]
-    assert any("failed, it rained" in line for line in lines)
+    assert any("failed: it rained" in line for line in lines)
     with board(matrix, 6, quiet=True) as watch:
         watch(Ended(cell, 1.0))
     assert capsys.readouterr().err == ""
 
 
-def test_every_method_has_settings_that_hold():
+def test_markup_in_names_is_printed_as_it_is(spec, tmp_path, capsys):
+    matrix = filled(spec, tmp_path)
+    labels = {name: replace(m, label="x [/red] [sign]") for name, m in spec.known_methods.items()}
+    print_summary(summarise(matrix, labels))
+    assert "x [/red] [sign]" in capsys.readouterr().out
+
+
+def test_methods_are_what_they_say():
+    activations = {}
     for name, method in METHODS.items():
-        Cell("digits", "f3nn:8", name, 0, method.rival, method.options).describe()
+        described = Cell("digits", "f3nn:8", name, 0, method.rival, method.options).describe()
+        activations[name] = described.get("rival", {}).get("activation")
+        if name in ACTIVATIONS:
+            assert activations[name] == name
+    assert set(ACTIVATIONS) <= set(METHODS)
+    assert [n for n, a in activations.items() if a is None] == ["bcd", "bcd-hardmax", "bcd-half"]
+    assert activations["ste-bn"] == "ste"
+    assert METHODS["ste-bn"].options["batch_norm"]

@@ -161,7 +161,7 @@ def test_the_paper_s_parameter_counts():
 
 
 def test_bits_inside_a_body():
-    relu, own = (rival("step-ste", "small", MNIST, body_activation=a) for a in ("relu", "own"))
+    relu, own = (rival("ste", "small", MNIST, body_activation=a) for a in ("relu", "own"))
     assert (relu.takes_bits, own.takes_bits) == ([False, True, True], [True, True, True])
     assert operations(relu).macs > operations(own).macs == 26 * 26 * 32 * 9
     both = operations(relu), operations(own)
@@ -188,7 +188,7 @@ def test_counting_leaves_a_model_as_it_was():
     [
         ((1, 8, 8), "needs images of 18 x 18 pixels or more, these have 8 x 8"),
         ((1, 28, 17), "these have 28 x 17"),
-        (None, "needs images, and these samples are none"),
+        (None, "needs images: an image data set, or a folder"),
     ],
 )
 def test_images_that_no_body_can_take(image, sentence):

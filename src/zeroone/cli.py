@@ -210,7 +210,10 @@ def evaluate(
     from zeroone.data.files import load_data
     from zeroone.experiments.evaluate import evaluate_network, print_evaluation
     from zeroone.records import write_record
+    from zeroone.storage import check_writable
 
+    if json_path is not None:
+        check_writable(json_path)
     levels = _numbers("--noise", noise) if noise is not None else ()
     network = _load(model)
     split = load_data(data, data_dir=data_dir, label=label)
@@ -245,9 +248,11 @@ def matrix(
 ) -> None:
     """Compare methods: train every cell of the run matrix in the TOML file SPEC, print tables.
 
-    A cell is a data set, an architecture, a method and a repetition. Finished cells of the folder
-    are not run again; a cell that fails says why in its record and stops no other. Exit code 1 if
-    a cell failed.
+    SPEC names data sets, architectures (f3nn:1000-1000, convnet, resnet18, resnet18-3x3), methods
+    (relu, sigmoid, swish, selu, tanh, ste, ste-sign, ste-bn, bi-real, ccnn, pcnn, bcd, bcd-hardmax,
+    bcd-half) and seeds, the number of repetitions; docs/measures.md shows all of its entries.
+    Finished cells of the folder are not run again; a cell that fails says why in its record and
+    stops no other. Exit code 1 if a cell failed.
 
     Example: zeroone matrix experiments/rivals.toml --out runs/rivals
     """
@@ -411,6 +416,9 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         app(standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
+        print(f"zeroone: interrupted{_hint(sys.argv[1:2])}.", file=sys.stderr)
+        sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
         sys.exit(2)
@@ -422,15 +430,16 @@ def main() -> None:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
         sys.exit(_complain("there is not enough memory for a network of this size."))
-    except (KeyboardInterrupt, click.Abort):
-        hints = {
-            "train": "; the same command with --resume goes on",
-            "matrix": "; the same command goes on, without the cells that are finished",
-        }
-        hint = hints.get(" ".join(sys.argv[1:2]), "")
-        print(f"zeroone: interrupted{hint}.", file=sys.stderr)
-        sys.exit(130)
     sys.exit(0)
+
+
+def _hint(command: list[str]) -> str:
+    """How an interrupted command is taken up again."""
+    hints = {
+        "train": "; the same command with --resume goes on",
+        "matrix": "; the same command goes on, without the cells that are finished",
+    }
+    return hints.get(" ".join(command), "")
 
 
 def _complain(sentence: str) -> int:

@@ -66,65 +66,79 @@ class Operations:
 
 def counts(model: Layered) -> dict[str, Any]:
     """All of them, for a record."""
+    layers = _active(model)
     return {
-        "active_units": active_units(model),
-        "active_inputs": active_inputs(model),
-        "parameters": parameters(model),
-        "operations": asdict(operations(model)),
+        "active_units": [layer.above for layer in layers[:-1]],
+        "active_inputs": layers[0].below,
+        "parameters": _parameters(model, layers),
+        "operations": asdict(_operations(model, layers)),
     }
-
-
-def _alive(model: Layered) -> list[Tensor]:
-    """Masks of the units that can reach the head, from the inputs up to the classes.
-
-    A unit that feeds only dead units is dead as well, so the masks are made from the head down.
-    """
-    alive = [torch.ones(model.operators[-1].n_out, dtype=torch.bool)]
-    for op in reversed(model.operators):
-        reaching = active_columns(op.weight[alive[0]], op.group, op.n_free)
-        alive.insert(0, reaching)
-    return alive
 
 
 def active_units(model: Layered) -> list[int]:
     """How many units of each hidden layer still reach the head."""
-    return [int(mask.sum()) for mask in _alive(model)[1:-1]]
+    return [layer.above for layer in _active(model)[:-1]]
 
 
 def active_inputs(model: Layered) -> int:
     """How many input features, or outputs of the body, still reach the head."""
-    return int(_alive(model)[0].sum())
-
-
-def _chain(model: Layered) -> Iterator[tuple[Operator, int, int, bool]]:
-    """Each operator with its active units below and above, and whether it takes bits."""
-    alive = [int(mask.sum()) for mask in _alive(model)]
-    return zip(model.operators, alive[:-1], alive[1:], model.takes_bits, strict=True)
+    return _active(model)[0].below
 
 
 def parameters(model: Layered) -> int:
-    """Weights and biases that are left, and the parameters of a body.
+    """Weights and biases that are left, and the parameters of a body as it stands.
 
-    Factors of whole units (batch normalisation, a trained scale) fold into them: they do not count.
+    Factors of whole dense units (batch normalisation, a trained scale) fold into their weights and
+    thresholds: they do not count.
     """
-    chain = sum(above * (below * op.group + op.n_free) for op, below, above, _ in _chain(model))
-    return chain + sum(p.numel() for p in _body_parameters(model))
+    return _parameters(model, _active(model))
 
 
 def operations(model: Layered) -> Operations:
     """What one prediction costs."""
+    return _operations(model, _active(model))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What is left of an operator: active units below and above, and its shape."""
+
+    below: int
+    above: int
+    group: int
+    n_free: int
+    bits: bool
+
+
+def _active(model: Layered) -> list[_Layer]:
+    """The operators, from the first to the last, without the units that cannot reach the head.
+
+    A unit that feeds only dead units is dead as well, so they are found from the head down.
+    """
+    operators = list(model.operators)
+    alive = torch.ones(operators[-1].n_out, dtype=torch.bool)
+    layers: list[_Layer] = []
+    for op, bits in zip(reversed(operators), reversed(model.takes_bits), strict=True):
+        reaching = active_columns(op.weight[alive], op.group, op.n_free)
+        layers.insert(0, _Layer(int(reaching.sum()), int(alive.sum()), op.group, op.n_free, bits))
+        alive = reaching
+    return layers
+
+
+def _parameters(model: Layered, layers: list[_Layer]) -> int:
+    body = getattr(model, "body", None)
+    fixed = 0 if body is None else sum(p.numel() for p in body.parameters())
+    return fixed + sum(x.above * (x.below * x.group + x.n_free) for x in layers)
+
+
+def _operations(model: Layered, layers: list[_Layer]) -> Operations:
     total = Operations()
-    for op, below, above, bits in _chain(model):
-        total += Operations.of_products(above, below * op.group, bits)
+    for layer in layers:
+        total += Operations.of_products(layer.above, layer.below * layer.group, layer.bits)
     body = getattr(model, "body", None)
     if body is not None:
         total += walk(body, model.n_features).operations  # type: ignore[attr-defined]
     return total
-
-
-def _body_parameters(model: Layered) -> Iterator[Tensor]:
-    body = getattr(model, "body", None)
-    return iter(()) if body is None else body.parameters()
 
 
 @dataclass(frozen=True)

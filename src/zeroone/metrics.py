@@ -30,7 +30,9 @@ def error_rate(model: Model, X: Tensor, y: Tensor) -> float:
 
 def error_rates(model: Model, X: Tensor, y: Tensor) -> dict[str, float]:
     """Top-1 and, if there are more than five classes, top-5 error."""
-    tops = (1, TOP) if model.operators[-1].n_out > TOP else (1,)
+    with torch.no_grad():
+        n_classes = model.forward(model.scaling.apply(X[:1])).shape[1]
+    tops = (1, TOP) if n_classes > TOP else (1,)
     errors = _error_rates(model, X, y, tops)
     return dict(zip(("error", "top5_error"), errors, strict=False))
 
@@ -64,7 +66,7 @@ def classes_ahead(scores: Tensor, y: Tensor) -> Tensor:
 
 
 class Noise:
-    """Gaussian noise on raw inputs, the same for every network that is scored with it.
+    """Gaussian noise on raw inputs, drawn alike for every network that is scored with it.
 
     ``level`` is its standard deviation: of bytes as a share of their range, 255; of other inputs in
     units of the spread (common, or each feature's) by which the network scales them.

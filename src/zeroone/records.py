@@ -26,6 +26,7 @@ def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]
         "kind": kind,
         "package": __version__,
         "commit": commit(),
+        "code": code(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "seed": seed,
@@ -70,6 +71,15 @@ def commit() -> str | None:
     head = _git(here, "rev-parse", "HEAD") or head
     changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
     return head + ("+" if changed else "")
+
+
+def code() -> str | None:
+    """The identity of the package's own files: other than the commit, only they change it."""
+    here = Path(__file__).parent
+    top = _git(here, "rev-parse", "--show-prefix").rstrip("/")
+    tree = _git(here, "rev-parse", f"HEAD:{top}") if top else ""
+    changed = _git(here, "status", "--porcelain", "--", ".")
+    return tree + ("+" if changed else "") if tree else None
 
 
 def _git(folder: Path, *arguments: str) -> str:

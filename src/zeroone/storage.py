@@ -53,6 +53,17 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def check_writable(path: Path) -> Path:
+    """Find out before hours of work whether a file can be written there."""
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder.")
+    probe = path.with_name(f".{path.name}.probe")
+    with replacing(probe):
+        pass
+    probe.unlink()
+    return path
+
+
 def remove_leftovers(path: Path) -> None:
     """Remove what a killed process left of an unfinished ``replacing(path)``."""
     for leftover in path.parent.glob(f".{path.name}.*"):

@@ -95,16 +95,24 @@ BODIES: dict[str, Callable[[int, MakeActivation], nn.Sequential]] = {
 LEAST = {"small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
 
 
-def make_body(
-    name: str, image: tuple[int, ...] | None, activation: MakeActivation
-) -> nn.Sequential:
-    """A body for rows of flattened images of a shape (channels, height, width)."""
+def check_image(name: str, image: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Require a shape (channels, height, width) that the body can take."""
     if image is None or len(image) != 3:
-        raise InputError(f"the body {name!r} needs images, and these samples are none.")
+        raise InputError(
+            f"the body {name!r} needs images: an image data set, or a folder of images by class."
+        )
     if min(image[1:]) < LEAST[name]:
         size = " x ".join(map(str, image[1:]))
         raise InputError(
             f"the body {name!r} needs images of {LEAST[name]} x {LEAST[name]} pixels or more, "
             f"these have {size}."
         )
-    return nn.Sequential(nn.Unflatten(1, image), *BODIES[name](image[0], activation))
+    return image
+
+
+def make_body(
+    name: str, image: tuple[int, ...] | None, activation: MakeActivation
+) -> nn.Sequential:
+    """A body for rows of flattened images of a shape (channels, height, width)."""
+    shape = check_image(name, image)
+    return nn.Sequential(nn.Unflatten(1, shape), *BODIES[name](shape[0], activation))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.bodies import BODIES
-from zeroone.checks import one_of, positive, share
+from zeroone.checks import InputError, one_of, positive, share
 
 BODY_ACTIVATIONS = ("relu", "own")
 
@@ -31,6 +31,8 @@ class RivalSettings:
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
         one_of("body_activation", self.body_activation, BODY_ACTIVATIONS)
+        if type(self.batch_norm) is not bool:
+            raise InputError(f"batch_norm must be true or false, got {self.batch_norm!r}.")
         if self.body is not None:
             one_of("body", self.body, BODIES)
         positive("learning_rate", self.learning_rate)

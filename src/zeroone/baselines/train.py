@@ -16,6 +16,19 @@ from zeroone.training.loop import run as run_loop
 from zeroone.training.parts import Labelled, Task
 from zeroone.training.run import describe
 
+# The settings of training that a rival shares with a 0/1 network; it has no use for others.
+USED = (
+    "hidden",
+    "scaling",
+    "validation",
+    "patience",
+    "dtype",
+    "seed",
+    "epochs",
+    "batch",
+    "input_dropout",
+)
+
 
 def train_rival(
     X: Any,
@@ -27,11 +40,12 @@ def train_rival(
     name: str | None = None,
     image: tuple[int, ...] | None = None,
     callbacks: Sequence[Callback] = (),
+    noise: Sequence[float] = (),
 ) -> tuple[FloatNetwork, dict[str, Any]]:
     """The trained network and the record of its run.
 
-    Of ``settings`` it uses what does not belong to a solver, and epochs, batch, input dropout.
-    ``image`` is the shape of a sample (channels, height, width), for a convolutional body.
+    Of ``settings`` it uses what ``USED`` names. ``image`` is the shape of a sample (channels,
+    height, width), for a convolutional body; ``noise`` as in ``train``.
     """
     task = Task.prepare(X, y, settings, test, name)
     s, part = settings.stochastic, task.parts["train"]
@@ -39,8 +53,14 @@ def train_rival(
     model = start(task, rival, settings, image)
     learner = Epochs(AdamRule(model, rival, plan.total), part, task.scaling, plan)
     outcome = run_loop(learner, task.parts, patience=settings.patience, callbacks=callbacks)
-    record = new_record("train", settings.describe() | {"rival": asdict(rival)}, settings.seed)
-    return model, record | describe(learner, task, outcome)
+    record = new_record("train", describe_rival(rival, settings), settings.seed)
+    return model, record | describe(learner, task, outcome, noise)
+
+
+def describe_rival(rival: RivalSettings, settings: TrainSettings) -> dict[str, Any]:
+    """All settings that count."""
+    flat = settings.flat()
+    return {name: flat[name] for name in USED} | {"rival": asdict(rival)}
 
 
 def start(

@@ -1,5 +1,6 @@
 """Data as they come: parts and labels, encoded and cut."""
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,14 @@ class Split:
     def test(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The test part, if there is one."""
         return None if self.X_test is None or self.y_test is None else (self.X_test, self.y_test)
+
+    def digest(self) -> str:
+        """A fingerprint of all samples and labels, as they came."""
+        digest = hashlib.sha256()
+        for array in (self.X, self.y, *(self.test or ())):
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     @property
     def everything(self) -> tuple[NDArray[Any], NDArray[Any]]:

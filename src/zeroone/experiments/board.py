@@ -6,11 +6,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
-from zeroone.experiments.cell import Cell
+from zeroone.experiments.cell import FAILED, Cell
 from zeroone.experiments.console import say
-from zeroone.experiments.matrix import FAILED, Event, Matrix
+from zeroone.experiments.matrix import Event, Matrix
 from zeroone.experiments.workers import Ended, Progress
 
 
@@ -42,14 +43,14 @@ def board(
             if isinstance(event, Ended):
                 ended += 1
                 outcome = _outcome(matrix.records[event.task])
-                say(f"{ended}/{n_planned} {event.task}: {outcome}, {event.seconds:.0f} s")
+                say(f"{ended}/{n_planned} {event.task} ({event.seconds:.0f} s): {outcome}")
 
         yield line
 
 
 def _outcome(record: dict[str, Any]) -> str:
     if record["status"] == FAILED:
-        return f"failed, {record['reason']}"
+        return f"failed: {record['reason']}"
     result = record["result"]
     part = "test" if "test_error" in result else "train"
     return f"{part} error {100 * result[f'{part}_error']:.2f}%"
@@ -62,13 +63,13 @@ def _table(matrix: Matrix, running: dict[Cell, Progress]) -> Table:
     table = Table(title=f"{done} of {len(matrix.cells)} cells", title_justify="left")
     table.add_column("method")
     for data, architecture in columns:
-        table.add_column(f"{data}\n{architecture}", justify="right")
+        table.add_column(escape(f"{data}\n{architecture}"), justify="right")
     for method in dict.fromkeys(cell.method for cell in matrix.cells):
         groups = [
             [c for c in matrix.cells if (c.data, c.architecture, c.method) == (*column, method)]
             for column in columns
         ]
-        table.add_row(method, *(_entry(matrix, running, group) for group in groups))
+        table.add_row(escape(method), *(_entry(matrix, running, group) for group in groups))
     return table
 
 

@@ -4,19 +4,16 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from zeroone.baselines.settings import RivalSettings
-from zeroone.baselines.train import train_rival
+from zeroone.baselines.train import USED, describe_rival, train_rival
 from zeroone.checks import InputError, one_of
-from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
-from zeroone.metrics import Model, noise_errors
 from zeroone.records import new_record
-from zeroone.training import Callback, TrainSettings, train
-from zeroone.training.parts import Part, known_part
+from zeroone.training import Callback, Status, TrainSettings, train
 
 # The body of each architecture, and the hidden widths of the dense layers on it.
 ARCHITECTURES: dict[str, tuple[str | None, tuple[int, ...]]] = {
@@ -25,7 +22,8 @@ ARCHITECTURES: dict[str, tuple[str | None, tuple[int, ...]]] = {
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
 }
-RIVAL_OPTIONS = {f.name for f in fields(RivalSettings)} - {"body"}  # that is the architecture's
+FAILED = "failed"
+RIVAL_OPTIONS = [f.name for f in fields(RivalSettings) if f.name != "body"]  # the architecture's
 
 
 def parse_architecture(text: str) -> tuple[str | None, tuple[int, ...]]:
@@ -39,15 +37,20 @@ def parse_architecture(text: str) -> tuple[str | None, tuple[int, ...]]:
     return body, hidden
 
 
-class DivergedError(Exception):
-    """Training ended without a network that could be used."""
+def _as_name(text: str) -> str:
+    """A file's name that no other text gets: one that had to be changed carries its digest."""
+    if re.fullmatch(r"[\w-][\w.-]*", text):
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return re.sub(r"[^\w-]+", "_", text).strip("_") + "-" + digest
 
 
 @dataclass(frozen=True)
 class Cell:
     """One training run of a matrix: the four that name it, and all else that decides its result.
 
-    ``options``: of training, and of ``RivalSettings`` if the method is a ``rival``.
+    ``options``: of training, and of ``RivalSettings`` if the method is a ``rival``. ``label`` is
+    the label column of a ``.csv`` file.
     """
 
     data: str
@@ -58,6 +61,7 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     noise: tuple[float, ...] = ()
     data_dir: Path | None = None
+    label: str | None = None
 
     @property
     def key(self) -> dict[str, Any]:
@@ -72,75 +76,80 @@ class Cell:
     def seed(self) -> int:
         """Of the four: no two cells share their random numbers, unless ``options`` say so."""
         digest = hashlib.sha256(json.dumps(list(self.key.values())).encode()).digest()
-        return int.from_bytes(digest[:4])
+        return int(self.options.get("seed", int.from_bytes(digest[:4])))
 
     @property
     def path(self) -> Path:
         """Where its record goes in the matrix's folder."""
-        parts = (self.data, self.architecture, self.method)
-        return Path(*(re.sub(r"[^\w.-]+", "_", p) for p in parts), f"{self.repetition}.json")
+        architecture = self.architecture.replace(":", "_")
+        names = (_as_name(self.data), architecture, _as_name(self.method))
+        return Path(*names, f"{self.repetition}.json")
+
+    @property
+    def body(self) -> str | None:
+        """The convolutional body of its architecture."""
+        return parse_architecture(self.architecture)[0]
 
     @property
     def settings(self) -> TrainSettings:
-        """How it is trained."""
+        """How it is trained; refuses what its method has no use for."""
         _, hidden = parse_architecture(self.architecture)
-        own = RIVAL_OPTIONS if self.rival else set()
-        options: dict[str, Any] = {"hidden": hidden, "seed": self.seed}
-        options |= {name: value for name, value in self.options.items() if name not in own}
-        return TrainSettings.from_options(**options)
+        options: dict[str, Any] = dict(self.options)
+        if self.rival:
+            options = {k: v for k, v in options.items() if k not in RIVAL_OPTIONS}
+            for name in options:
+                one_of("option of a network trained by Adam", name, [*USED, *RIVAL_OPTIONS])
+        return TrainSettings.from_options(**options | {"hidden": hidden, "seed": self.seed})
 
     @property
     def rival_settings(self) -> RivalSettings:
         """What is trained by Adam."""
-        body, _ = parse_architecture(self.architecture)
         own = {name: value for name, value in self.options.items() if name in RIVAL_OPTIONS}
-        return RivalSettings(body=body, **own)
+        return RivalSettings(body=self.body, **own)
 
     def describe(self) -> dict[str, Any]:
         """All that decides its result, as JSON gives it back; refuses what cannot be."""
-        body, _ = parse_architecture(self.architecture)
-        if body and not self.rival:
-            raise InputError(
-                f"{self.method} trains fully connected networks (f3nn), not {self.architecture}."
-            )
-        rival = asdict(self.rival_settings) if self.rival else None
-        settings = self.settings.describe() | {"rival": rival, "noise": self.noise}
-        content: dict[str, Any] = json.loads(json.dumps(settings))
+        if self.rival:
+            settings = describe_rival(self.rival_settings, self.settings)
+        else:
+            settings = self.settings.describe()
+            if self.body:
+                raise InputError(
+                    f"{self.method} trains fully connected networks (f3nn), not "
+                    f"{self.architecture}."
+                )
+        content: dict[str, Any] = json.loads(json.dumps(settings | {"noise": self.noise}))
         return content
 
     def new_record(self) -> dict[str, Any]:
         """The start of its record. Nothing in it tells one run of the cell from another."""
-        record = new_record("cell", self.describe(), self.settings.seed)
+        record = new_record("cell", self.describe(), self.seed)
         del record["date"]
         return record | {"cell": self.key}
 
 
 def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Train and score: the record, and ``seconds`` an epoch, which are no part of it."""
-    split = load_data(cell.data, data_dir=cell.data_dir)
-    arguments: dict[str, Any] = {"test": split.test, "name": split.name, "callbacks": callbacks}
-    model: Model
+    """Train and score: the record, and the ``seconds`` of each iteration, no part of it."""
+    record = cell.new_record()  # first: what is committed meanwhile is not what runs
+    split = load_data(cell.data, data_dir=cell.data_dir, label=cell.label)
+    arguments: dict[str, Any] = {
+        "test": split.test,
+        "name": split.name,
+        "callbacks": callbacks,
+        "noise": cell.noise,
+    }
     if cell.rival:
-        model, trained = train_rival(
+        _, trained = train_rival(
             split.X, split.y, cell.rival_settings, cell.settings, image=split.shape, **arguments
         )
     else:
-        run = train(split.X, split.y, cell.settings, **arguments)
-        model, trained = run.network, run.record
-    if trained["status"] == "diverged":
-        raise DivergedError(trained["reason"])
-    if cell.noise:
-        part = _scored_part(split, model, trained["data"]["classes"])
-        trained["result"]["noise"] = noise_errors(model, part.X, part.y, cell.noise)
+        trained = train(split.X, split.y, cell.settings, **arguments).record
     seconds = _take_seconds(trained)
-    return {"record": cell.new_record() | _measured(trained), "seconds": seconds}
-
-
-def _scored_part(split: Split, model: Model, classes: list[Any]) -> Part:
-    """The test part, or all there is."""
-    X, y = split.test or (split.X, split.y)
-    centre = model.scaling.centre
-    return known_part(X, y, classes, len(centre), centre.dtype)
+    record |= _measured(trained)
+    record["data"]["digest"] = split.digest()
+    if record["status"] == Status.DIVERGED:
+        record["status"] = FAILED
+    return {"record": record, "seconds": seconds}
 
 
 def _measured(trained: dict[str, Any]) -> dict[str, Any]:

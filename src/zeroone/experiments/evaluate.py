@@ -39,7 +39,8 @@ def print_evaluation(record: dict[str, Any]) -> None:
     units = "-".join(map(str, result["active_units"])) or "no"
     print(
         f"{units} active hidden units, {result['parameters']:,} parameters; a prediction takes "
-        f"{operations['macs']:,} multiply-adds and {operations['additions']:,} additions"
+        f"{operations['macs']:,} multiply-adds and {operations['additions']:,} additions (with "
+        f"1-bit weights {operations['word_operations']:,} operations on words)"
     )
     noise = result.get("noise", {"levels": [], "errors": []})
     for level, error in zip(noise["levels"], noise["errors"], strict=True):

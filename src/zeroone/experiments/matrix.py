@@ -6,6 +6,7 @@ long it took.
 """
 
 import json
+import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from zeroone.checks import InputError
-from zeroone.experiments.cell import Cell, run_cell
-from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
-from zeroone.records import read_record, write_record
+import torch
+from filelock import FileLock, Timeout
 
-FAILED = "failed"
-LOG = "log.jsonl"
+from zeroone.checks import InputError
+from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
+from zeroone.records import code, read_record, write_record
+
+LOG, LOCK = "log.jsonl", ".lock"
 Event = Progress | Ended
 
 
@@ -42,18 +45,33 @@ class Matrix:
             if not path.exists():
                 continue
             try:
-                record = read_record(path)
+                record = _read(path)
             except InputError as error:
                 say(f"{error} Its cell is run again.")
                 continue
             _check_same(cell, record, path)
             records[cell] = record
+        if others := sum(_made_by(record) != _made_by() for record in records.values()):
+            say(
+                f"{others} of {len(records)} records in {folder} were made by other code than this "
+                f"or another torch; they are kept."
+            )
         return cls(list(cells), folder, records)
+
+    def check_data(self, data: str, digest: str) -> None:
+        """Refuse records that were made from other data than these."""
+        for cell, record in self.records.items():
+            then = record.get("data", {}).get("digest", digest)
+            if cell.data == data and then != digest:
+                raise InputError(
+                    f"{self.folder / cell.path} was made when {data} held other data: take another "
+                    f"folder, or remove it."
+                )
 
     @property
     def failed(self) -> list[Cell]:
         """Those whose record says that there is no result."""
-        return [cell for cell, record in self.records.items() if record["status"] == FAILED]
+        return [c for c in self.cells if self.records.get(c, {}).get("status") == FAILED]
 
     @property
     def missing(self) -> list[Cell]:
@@ -70,11 +88,16 @@ class Matrix:
         watch: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Run these cells; each record is on disk before ``watch`` hears that its cell ended."""
-        with closing(run_tasks(work, cells, jobs=jobs, threads=threads)) as events:
-            for event in events:
-                if isinstance(event, Ended):
-                    self._keep(event)
-                watch(event)
+        _make_folder(self.folder)
+        lock = FileLock(self.folder / LOCK, timeout=0)
+        try:
+            with lock, closing(run_tasks(work, cells, jobs=jobs, threads=threads)) as events:
+                for event in events:
+                    if isinstance(event, Ended):
+                        self._keep(event)
+                    watch(event)
+        except Timeout:
+            raise InputError(f"another run is at work in {self.folder}.") from None
 
     def _keep(self, ended: Ended) -> None:
         cell, seconds = ended.task, []
@@ -86,40 +109,72 @@ class Matrix:
         path = self.folder / cell.path
         _make_folder(path.parent)
         write_record(path, record)
-        self.records[cell] = read_record(path)
-        entry = cell.key | {
-            "status": record["status"],
+        self.records[cell] = _read(path)
+        self._log(ended, record["status"], seconds)
+
+    def _log(self, ended: Ended, status: str, seconds: list[float]) -> None:
+        entry = ended.task.key | {
+            "status": status,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(ended.seconds, 3),
             "iterations": [round(s, 4) for s in seconds],
         }
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(entry) + "\n")
+        path = self.folder / LOG
+        try:
+            with path.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}.") from None
 
     def times(self) -> dict[Cell, float]:
         """The median seconds of an iteration of each cell, by its last run in the log."""
         named = {tuple(cell.key.values()): cell for cell in self.cells}
         times = {}
         path = self.folder / LOG
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
                 entry = json.loads(line)
-                cell = named[tuple(entry[name] for name in next(iter(named.values())).key)]
-                times[cell] = sorted(entry["iterations"])[len(entry["iterations"]) // 2]
-            except (ValueError, KeyError, IndexError, TypeError):
+                name = tuple(entry[k] for k in ("data", "architecture", "method", "repetition"))
+                times[named[name]] = statistics.median(entry["iterations"])
+            except (ValueError, KeyError, TypeError):
                 continue  # another matrix's, a failed cell's, or a line cut short by a crash
         return times
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The record of a cell."""
+    record = read_record(path)
+    needed = {"settings", "status", "reason" if record.get("status") == FAILED else "result"}
+    if not needed <= record.keys():
+        raise InputError(f"{path} is not the record of a cell.")
+    return record
+
+
+def _made_by(record: dict[str, Any] | None = None) -> Any:
+    """The code and the torch that made a record, or that would make one now."""
+    if record is None:
+        return code(), torch.__version__
+    return record.get("code"), record.get("machine", {}).get("torch")
+
+
 def _check_same(cell: Cell, record: dict[str, Any], path: Path) -> None:
     """A record of other settings is not this cell's."""
-    then, now = record.get("settings", {}), cell.describe()
-    for name in now.keys() | then.keys():
+    then, now = _flat(record["settings"]), _flat(cell.describe())
+    for name in sorted(now.keys() | then.keys()):
         if then.get(name) != now.get(name):
             raise InputError(
                 f"{path} was made with {name}={then.get(name)!r}, not {now.get(name)!r}: take "
                 f"another folder, or remove it."
             )
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings of settings by names such as rival.learning_rate."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return flat
 
 
 def _make_folder(folder: Path) -> None:

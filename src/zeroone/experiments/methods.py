@@ -32,9 +32,9 @@ METHODS = {
     "swish": _rival("Swish", "swish"),
     "selu": _rival("SELU", "selu"),
     "tanh": _rival("Tanh", "tanh"),
-    "ste": _rival("STE, 0/1", "step-ste"),
-    "ste-sign": _rival("STE, sign", "sign-ste"),
-    "ste-bn": _rival("STE, 0/1, BatchNorm", "step-ste", batch_norm=True),
+    "ste": _rival("STE, 0/1", "ste"),
+    "ste-sign": _rival("STE, sign", "ste-sign"),
+    "ste-bn": _rival("STE, 0/1, BatchNorm", "ste", batch_norm=True),
     "bi-real": _rival("Bi-Real-Net", "bi-real"),
     "ccnn": _rival("CCNN", "ccnn"),
     "pcnn": _rival("PCNN (public form)", "pcnn"),
@@ -44,8 +44,10 @@ METHODS = {
 }
 
 
-def variant(name: str, options: dict[str, Any]) -> Method:
+def variant(name: str, options: Any) -> Method:
     """A method of a spec's own: ``method`` names the one it is like, other options are its own."""
+    if name in METHODS:
+        raise InputError(f"{name!r} is a method already: give the variant another name.")
     if not isinstance(options, dict) or "method" not in options:
         raise InputError(f"the variant {name!r} must say which method it is like: method = ...")
     base = METHODS[one_of("method", options["method"], METHODS)]

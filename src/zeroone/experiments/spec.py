@@ -17,6 +17,7 @@ learning_rate = 3e-3
 
 import tomllib
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ from typing import Any
 from zeroone.checks import InputError, count, not_negative, one_of
 from zeroone.experiments.cell import Cell
 from zeroone.experiments.methods import METHODS, Method, variant
+
+LISTS = ("data", "architectures", "methods")
+NAMED = {
+    "hidden": "the architecture",
+    "body": "the architecture",
+    "activation": "the method",
+    "seed": "the seed that comes from the cell",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Spec:
     methods: tuple[str, ...]
     seeds: int = 1
     noise: tuple[float, ...] = ()
+    label: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
     rivals: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -53,38 +63,33 @@ class Spec:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Spec":
         """From what a TOML file holds."""
-        for name in content:
-            one_of("entry of a run matrix", name, [f.name for f in fields(cls)])
-        for name in ("data", "architectures", "methods"):
-            value = content.get(name)
-            if (
-                not isinstance(value, list)
-                or not value
-                or not all(isinstance(v, str) for v in value)
-            ):
+        for name, value in content.items():
+            _check_entry(name, value)
+        for name in LISTS:
+            if not content.get(name):
                 raise InputError(f"a run matrix needs {name}, a list of names.")
-        for name in ("train", "rivals", "variants"):
-            if not isinstance(content.get(name, {}), dict):
-                raise InputError(f"{name} must be a table of a run matrix, [{name}].")
-        if not isinstance(content.get("noise", []), list):
-            raise InputError("noise must be a list of levels.")
-        lists = {k: tuple(dict.fromkeys(v)) for k, v in content.items() if isinstance(v, list)}
+        lists = {k: tuple(dict.fromkeys(content[k])) for k in (*LISTS, "noise") if k in content}
         return cls(**content | lists)
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
         for level in self.noise:
             not_negative("every noise level", level)
+        tables = {"train": self.train, "rivals": self.rivals, **self.variants}
+        for table, options in tables.items():
+            _refuse_named(table, options)
         for name in self.methods:
             one_of("method", name, self.known_methods)
 
-    @property
+    @cached_property
     def known_methods(self) -> dict[str, Method]:
         """Those that everybody has, and the spec's own."""
         return METHODS | {name: variant(name, options) for name, options in self.variants.items()}
 
     def cells(self, data_dir: Path | None = None) -> list[Cell]:
         """All of them, the first repetition of each first; refuses settings that cannot be."""
+        for name in self.variants:  # also those that no row uses
+            self._cell(self.data[0], "f3nn", name, 0, data_dir).describe()
         cells = [
             self._cell(data, architecture, name, repetition, data_dir)
             for repetition, data, architecture, name in product(
@@ -99,8 +104,36 @@ class Spec:
         self, data: str, architecture: str, name: str, repetition: int, data_dir: Path | None
     ) -> Cell:
         method = self.known_methods[name]
-        common = self.train | (self.rivals if method.rival else {})
-        options = common | method.options
+        options = self.train | (self.rivals if method.rival else {}) | method.options
         return Cell(
-            data, architecture, name, repetition, method.rival, options, self.noise, data_dir
+            data,
+            architecture,
+            name,
+            repetition,
+            method.rival,
+            options,
+            noise=self.noise,
+            data_dir=data_dir,
+            label=self.label,
         )
+
+
+def _check_entry(name: str, value: Any) -> None:
+    one_of("entry of a run matrix", name, [f.name for f in fields(Spec)])
+    if name in LISTS and not (isinstance(value, list) and all(isinstance(v, str) for v in value)):
+        raise InputError(f"a run matrix needs {name}, a list of names.")
+    if name == "noise" and not (
+        isinstance(value, list) and all(isinstance(v, int | float) for v in value)
+    ):
+        raise InputError("noise must be a list of levels, such as [0, 0.1].")
+    if name == "label" and not isinstance(value, str):
+        raise InputError("label must be the name of a column.")
+    if name in ("train", "rivals", "variants") and not isinstance(value, dict):
+        raise InputError(f"{name} must be a table of a run matrix, [{name}].")
+
+
+def _refuse_named(table: str, options: Any) -> None:
+    """What the names of a cell already say must not be said otherwise."""
+    for name in options if isinstance(options, dict) else ():
+        if name in NAMED:
+            raise InputError(f"{name} in [{table}] would contradict {NAMED[name]}: leave it out.")

@@ -5,6 +5,7 @@ A task that raises, runs out of memory or is killed fails alone, with its reason
 
 import os
 import signal
+import threading
 import time
 import traceback
 from collections import deque
@@ -73,7 +74,6 @@ class Reporter(Callback):
 
 def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     """Run in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     import torch
 
     torch.set_num_threads(threads)
@@ -92,7 +92,8 @@ def _reason(error: Exception) -> str:
 
 def _why_it_died(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
-        name = signal.Signals(-exit_code).name
+        known = {s.value: s.name for s in signal.Signals}
+        name = known.get(-exit_code, f"signal {-exit_code}")
         hint = ", perhaps for want of memory" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{hint}"
     return f"its process ended with exit code {exit_code} and no result"
@@ -105,7 +106,7 @@ class _Running:
         self.task, self.started = task, time.monotonic()
         self.pipe, theirs = SPAWN.Pipe(duplex=False)
         self.process = SPAWN.Process(target=_child, args=(work, task, threads, theirs), daemon=True)
-        with _thread_variables(threads):
+        with _thread_variables(threads), _deaf_to_interrupts():
             self.process.start()
         theirs.close()
 
@@ -113,7 +114,7 @@ class _Running:
         """The next thing that it says; its end, if it has nothing more to say."""
         try:
             kind, content = self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: it died in the middle of a sentence
             self.process.join()
             return self._ended(failure=_why_it_died(self.process.exitcode))
         if kind == "progress":
@@ -126,6 +127,19 @@ class _Running:
     def _ended(self, **how: Any) -> Ended:
         self.pipe.close()
         return Ended(self.task, time.monotonic() - self.started, **how)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A process starts deaf if its parent is: Ctrl-C reaches all of them, the parent decides."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may, and only there Ctrl-C matters
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -154,9 +168,14 @@ def run_tasks(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                new = _Running(work, waiting.popleft(), threads)
-                running[new.pipe] = new
-            for pipe in connection.wait(list(running)):
+                task = waiting.popleft()
+                try:
+                    new = _Running(work, task, threads)
+                except OSError as error:
+                    yield Ended(task, 0.0, failure=f"no process for it: {error.strerror}")
+                else:
+                    running[new.pipe] = new
+            for pipe in connection.wait(list(running)) if running else ():
                 news = running[pipe].receive()
                 if isinstance(news, Ended):
                     del running[pipe]
@@ -164,6 +183,8 @@ def run_tasks(
     finally:
         for left in running.values():
             left.process.kill()
+            left.process.join()
+            left.pipe.close()
 
 
 def usable_cores() -> int:

@@ -147,6 +147,10 @@ class Epochs:
         if not math.isfinite(loss):
             reason = f"the loss was no longer finite in epoch {k}"
             return Iteration(entry, (Status.DIVERGED, reason))
+        with torch.no_grad():  # the last update may be the one that went wrong
+            if not bool(self.rule.model.forward(V0).isfinite().all()):
+                reason = f"the scores were no longer finite after epoch {k}"
+                return Iteration(entry, (Status.DIVERGED, reason))
         return Iteration(entry)
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:

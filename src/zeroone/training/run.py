@@ -11,7 +11,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.counts import counts
 from zeroone.heads import make_head
-from zeroone.metrics import Model, error_rates
+from zeroone.metrics import Model, error_rates, noise_errors
 from zeroone.network import Network
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
@@ -70,6 +70,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    noise: Sequence[float] = (),
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
@@ -78,6 +79,7 @@ def train(
     ``out`` is a folder for the model and the record; the state of the run is kept there after
     every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
     as many threads, the result is the same to the bit as if the run had never been interrupted.
+    ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
     """
     settings = settings or TrainSettings()
     task = Task.prepare(X, y, settings, test, name)
@@ -95,7 +97,7 @@ def train(
         resume=resume,
     )
     record = new_record("train", settings.describe(), settings.seed)
-    record |= describe(learner, task, outcome)
+    record |= describe(learner, task, outcome, noise)
     record["network"] = [op.describe() for op in network.operators]
     finished = Run(network, outcome.status, outcome.reason, record)
     if checkpoint and out is not None:
@@ -152,7 +154,9 @@ def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Swee
     return Epochs(rule, part, task.scaling, plan)
 
 
-def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
+def describe(
+    learner: Learner, task: Task, outcome: Outcome, noise: Sequence[float] = ()
+) -> dict[str, Any]:
     """The part of a record that tells what was trained on what, and how it went."""
     history, progress = outcome.history, outcome.progress
     last = history[progress.best_iteration] if progress.best else history[-1]
@@ -173,6 +177,7 @@ def describe(learner: Learner, task: Task, outcome: Outcome) -> dict[str, Any]:
         "residuals": last.get("residuals", {}),
         "result": {
             **_errors(learner.model, task.parts),
+            **_in_noise(learner.model, task.parts, noise),
             **counts(learner.model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
@@ -188,3 +193,12 @@ def _errors(model: Model, parts: dict[str, Part]) -> dict[str, float]:
         for name, part in parts.items()
         for kind, error in error_rates(model, part.X, part.y).items()
     }
+
+
+def _in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> dict[str, Any]:
+    """Of the test part if there is one, else of the validation part, else of the training part."""
+    if not levels:
+        return {}
+    name = next(name for name in ("test", "validation", "train") if name in parts)
+    part = parts[name]
+    return {"noise": {"part": name} | noise_errors(model, part.X, part.y, levels)}
