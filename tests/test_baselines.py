@@ -35,7 +35,7 @@ def test_trained_scales_and_projections_move():
     settings = TrainSettings.from_options(hidden=(20,), epochs=2, batch=64)
     for activation in ("ccnn", "pcnn"):
         model, _ = train_rival(data.X, data.y, RivalSettings(activation), settings)
-        (trained,) = model.activations.parameters()
+        (trained,) = model.stages[0].activation.parameters()
         assert (trained != 1).all()
 
 
@@ -44,8 +44,8 @@ def test_one_step_of_adam():
     X, y = torch.tensor([[1.0, -2.0]]), torch.tensor([1])
     settings = RivalSettings(learning_rate=0.25, smoothing=0.3)
     model = FloatNetwork([2, 3], settings, Scaling.identity(2)).eval()
-    torch.nn.init.zeros_(model.layers[0].weight)
-    torch.nn.init.zeros_(model.layers[0].bias)
+    torch.nn.init.zeros_(model.stages[0].linear.weight)
+    torch.nn.init.zeros_(model.stages[0].linear.bias)
     rule = AdamRule(model, settings, n_batches=4)
     losses = []
     for k in range(3):
@@ -54,8 +54,8 @@ def test_one_step_of_adam():
         assert rule.optimizer.param_groups[0]["lr"] == 0.25 * (1 - k / 4)
         if k == 0:  # softmax - target = 1/3 - (0.1, 0.8, 0.1): down, up, down by the rate
             expected = torch.tensor([-0.25, 0.25, -0.25])
-            assert torch.allclose(model.layers[0].bias, expected, atol=1e-4)
-            gradient = model.layers[0].bias.grad
+            assert torch.allclose(model.stages[0].linear.bias, expected, atol=1e-4)
+            gradient = model.stages[0].linear.bias.grad
             assert torch.allclose(gradient, torch.tensor([1 / 3 - 0.1, 1 / 3 - 0.8, 1 / 3 - 0.1]))
     assert losses[0] == pytest.approx(math.log(3))
 

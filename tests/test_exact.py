@@ -11,7 +11,7 @@ from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.network import Network
 from zeroone.objective import evaluate
 from zeroone.solvers import exact
-from zeroone.solvers.blocks import u_step, v_step_cg
+from zeroone.solvers.blocks import u_step_pooled, v_step_cg
 from zeroone.solvers.exact import PAPER, ExactBCD, ExactSettings
 from zeroone.solvers.linalg import damped_gain
 
@@ -197,10 +197,10 @@ def test_the_paper_preset_uses_the_printed_formulas(monkeypatch):
 
     def counted_u(*args, printed_epsilon):
         calls["epsilon"] += printed_epsilon
-        return u_step(*args, printed_epsilon=printed_epsilon)
+        return u_step_pooled(*args, printed_epsilon=printed_epsilon)
 
     monkeypatch.setattr(exact, "v_step_cg", counted_cg)
-    monkeypatch.setattr(exact, "u_step", counted_u)
+    monkeypatch.setattr(exact, "u_step_pooled", counted_u)
     solver.sweep()
     assert torch.equal(solver.U[-1], expected)
     assert not torch.equal(expected, HardmaxMSE().u_step(B, y, PAPER.tau * 40))

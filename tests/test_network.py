@@ -161,7 +161,9 @@ def test_shapes_that_do_not_fit_are_named():
     def dense(n_in, n_out):
         return Dense(torch.zeros(n_out, n_in), n_in, bias=False)
 
-    with pytest.raises(ValueError, match="operator 0 gives 3 units but operator 1 takes 4"):
+    with pytest.raises(
+        ValueError, match="layer 1 gives samples of shape \\(3,\\) but layer 2 takes \\(4,\\)"
+    ):
         Network([dense(2, 3), dense(4, 2)], SoftmaxCE())
     with pytest.raises(ValueError, match="the scaling is for 5 features"):
         Network([dense(2, 3)], SoftmaxCE(), Scaling.identity(5))

@@ -149,8 +149,11 @@ def test_removing_columns_is_a_constrained_minimum(normal):
     stay = torch.tensor([0, 2, 3, 5])
     # The rest minimises tr((X - W) M (X - W)^T): its gradient vanishes on the columns that stay.
     assert float(((X - W) @ M)[:, stay].abs().max()) < 1e-9
-    for j, cost in enumerate(removal_costs(W, P, 6)):
+    for j, cost in enumerate(removal_costs(W, P)):
         D = without(W, P, torch.tensor([j])) - W
+        assert float(cost) == pytest.approx(float((D @ M * D).sum()))
+    for j, cost in enumerate(removal_costs(W[:, :4], P, 2)):  # two filters, and free columns
+        D = without(W, P, torch.tensor([2 * j, 2 * j + 1])) - W
         assert float(cost) == pytest.approx(float((D @ M * D).sum()))
 
 

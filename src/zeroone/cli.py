@@ -68,6 +68,7 @@ def solver_options(command: Command) -> Command:
         ("damping", float, "stochastic: damping of the W block (default: 4)."),
         ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
+        ("conv-step", float, "stochastic: step of the convolutions (default: 5)."),
         ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
         ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
         ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),
@@ -129,7 +130,9 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     help="Folder for model.safetensors and record.json.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out.")
-@click.option("--hidden", help="Widths of the hidden layers (default: 256,256, or the preset's).")
+@click.option(
+    "--hidden", help="Hidden layers: widths, or conv5x5:32:max2 and the like (default: 256,256)."
+)
 @click.option("--solver", help="stochastic (default) or exact, Algorithm 3 of the paper.")
 @click.option("--preset", help="paper: the printed settings; other options still count.")
 @click.option("--head", help="softmax (default) or hardmax.")
@@ -164,7 +167,7 @@ def train(
 
     given = {name: value for name, value in options.items() if value is not None}
     if hidden is not None:
-        given["hidden"] = _widths(hidden)
+        given["hidden"] = tuple(hidden.split(","))
     settings = TrainSettings.from_options(preset, **given)
     split = load_data(data, data_dir=data_dir, label=label)
     with _folder(out), progress("training", quiet=quiet) as callbacks:
@@ -174,6 +177,7 @@ def train(
             settings,
             test=split.test,
             name=split.name,
+            image=split.shape,
             callbacks=callbacks,
             out=out,
             resume=resume,
@@ -376,13 +380,6 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
         return tuple(float(number) for number in text.split(","))
     except ValueError:
         raise InputError(f"{option} takes numbers such as 0,0.1,0.2, got {text!r}.") from None
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(width) for width in text.split(","))
-    except ValueError:
-        raise InputError(f"--hidden takes widths such as 300,300, got {text!r}.") from None
 
 
 def _set_threads(threads: int | None) -> None:

@@ -107,6 +107,7 @@ class _Layer:
     above: int
     group: int
     n_free: int
+    positions: int
     bits: bool
 
 
@@ -120,7 +121,10 @@ def _active(model: Layered) -> list[_Layer]:
     layers: list[_Layer] = []
     for op, bits in zip(reversed(operators), reversed(model.takes_bits), strict=True):
         reaching = active_columns(op.weight[alive], op.group, op.n_free)
-        layers.insert(0, _Layer(int(reaching.sum()), int(alive.sum()), op.group, op.n_free, bits))
+        layers.insert(
+            0,
+            _Layer(int(reaching.sum()), int(alive.sum()), op.group, op.n_free, op.positions, bits),
+        )
         alive = reaching
     return layers
 
@@ -134,7 +138,8 @@ def _parameters(model: Layered, layers: list[_Layer]) -> int:
 def _operations(model: Layered, layers: list[_Layer]) -> Operations:
     total = Operations()
     for layer in layers:
-        total += Operations.of_products(layer.above, layer.below * layer.group, layer.bits)
+        outputs = layer.above * layer.positions
+        total += Operations.of_products(outputs, layer.below * layer.group, layer.bits)
     body = getattr(model, "body", None)
     if body is not None:
         total += walk(body, model.n_features).operations  # type: ignore[attr-defined]

@@ -4,6 +4,8 @@ A network is judged by its consistent forward pass, V_i = step(W_i V_{i-1}), nev
 that a solver holds in its U and V blocks (erratum E5).
 """
 
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from torch import Tensor
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
-from zeroone.operators import Dense, Operator
+from zeroone.layers import Layer, LayerPlan, build_layers
+from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
+from zeroone.pooling import make_pool
 from zeroone.scaling import Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
@@ -33,26 +37,26 @@ class Network:
 
     def __init__(
         self,
-        operators: list[Operator],
+        layers: Sequence[Layer | Operator],
         head: Head,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
     ) -> None:
-        if not operators:
+        if not layers:
             raise InputError("a network needs at least one operator.")
-        for i, (below, above) in enumerate(pairwise(operators)):
-            if below.n_out != above.n_in:
+        self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
+        for i, (below, above) in enumerate(pairwise(self.layers)):
+            if below.shape_out != above.operator.shape_in:
                 raise InputError(
-                    f"operator {i} gives {below.n_out} units but operator {i + 1} "
-                    f"takes {above.n_in}."
+                    f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
+                    f"takes {above.operator.shape_in}."
                 )
-        self.operators = operators
         self.head = head
-        self.scaling = scaling or Scaling.identity(operators[0].n_in, self.dtype)
-        if len(self.scaling.centre) != operators[0].n_in:
+        self.scaling = scaling or Scaling.identity(self.n_features, self.dtype)
+        if len(self.scaling.centre) != self.n_features:
             raise InputError(
                 f"the scaling is for {len(self.scaling.centre)} features but the first operator "
-                f"takes {operators[0].n_in}."
+                f"takes {self.n_features}."
             )
         self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
         if len(self.classes) != self.n_classes:
@@ -61,9 +65,11 @@ class Network:
             )
 
     @classmethod
-    def dense(
+    def build(
         cls,
-        widths: list[int],
+        shape_in: Shape,
+        hidden: Sequence[LayerPlan],
+        n_classes: int,
         head: Head,
         *,
         std: float | None = None,
@@ -73,6 +79,14 @@ class Network:
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
     ) -> "Network":
+        """A network with random weights, of samples of this shape; see ``build_layers``."""
+        plans = [*hidden, LayerPlan(n_classes)]
+        generator = torch.Generator().manual_seed(seed)
+        layers = build_layers(plans, shape_in, std=std, bias=bias, generator=generator, dtype=dtype)
+        return cls(layers, head, scaling, classes)
+
+    @classmethod
+    def dense(cls, widths: Sequence[int], head: Head, **options: Any) -> "Network":
         """A fully connected network of the given widths (inputs first, classes last).
 
         Gaussian weights with spread ``std`` and biases of zero; without ``std`` a balanced start:
@@ -80,45 +94,41 @@ class Network:
         """
         for width in widths:
             count("every layer's width", width)
-        generator = torch.Generator().manual_seed(seed)
-        operators: list[Operator] = []
-        for n_in, n_out in pairwise(widths):
-            spread = n_in**-0.5 if std is None else std
-            op = Dense.gaussian(
-                n_in, n_out, std=spread, bias=bias, generator=generator, dtype=dtype
-            )
-            if std is None and operators and op.offset is not None:
-                op.offset.copy_(-op.linear.sum(dim=1) / 2)  # bits average 1/2
-            operators.append(op)
-        if std is None:
-            operators[-1].weight *= 0.1
-        return cls(operators, head, scaling, classes)
+        n_in, *hidden, n_classes = widths
+        return cls.build(
+            (n_in,), [LayerPlan(width) for width in hidden], n_classes, head, **options
+        )
+
+    @property
+    def operators(self) -> list[Operator]:
+        """Of the layers, the first one first."""
+        return [layer.operator for layer in self.layers]
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
-        return self.operators[0].weight.dtype
+        return self.layers[0].operator.weight.dtype
 
     @property
     def n_features(self) -> int:
         """How many inputs a sample has."""
-        return self.operators[0].n_in
+        return self.layers[0].operator.n_inputs
 
     @property
     def n_classes(self) -> int:
         """How many outputs there are."""
-        return self.operators[-1].n_out
+        return self.layers[-1].operator.n_out
 
     @property
     def takes_bits(self) -> list[bool]:
         """For each operator whether its inputs are 0/1."""
-        return [i > 0 for i in range(len(self.operators))]
+        return [i > 0 for i in range(len(self.layers))]
 
     def forward(self, V: Tensor) -> Tensor:
         """The scores U_h of already scaled inputs."""
-        for op in self.operators[:-1]:
-            V = step(op.apply(V))
-        return self.operators[-1].apply(V)
+        for layer in self.layers[:-1]:
+            V = step(layer.forward(V))
+        return self.layers[-1].forward(V)
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for raw inputs."""
@@ -127,8 +137,8 @@ class Network:
     def hidden_bits(self, V: Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for already scaled inputs."""
         activations = []
-        for op in self.operators[:-1]:
-            V = step(op.apply(V))
+        for layer in self.layers[:-1]:
+            V = step(layer.forward(V))
             activations.append(V)
         return activations
 
@@ -156,7 +166,7 @@ class Network:
         header = {
             "version": FORMAT_VERSION,
             "package": __version__,
-            "layers": [op.describe() for op in self.operators],
+            "layers": [layer.describe() for layer in self.layers],
             "head": self.head.describe(),
             "classes": self.classes,
         }
@@ -191,13 +201,22 @@ def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) ->
         raise InputError(f"{path} has class labels that are not plain and distinct.")
 
 
-def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Operator:
-    weight = tensors[f"layers.{i}.weight"]
-    if layer["kind"] != Dense.kind:
+def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
+    weight, bias = tensors[f"layers.{i}.weight"], bool(layer["bias"])
+    size = layer["in"]
+    shape_in = (size,) if isinstance(size, int) else tuple(size)
+    columns = math.prod(shape_in)
+    if layer["kind"] == Conv2d.kind:
+        columns = shape_in[0] * layer["kernel"] ** 2
+    elif layer["kind"] != Dense.kind:
         raise InputError(f"layer {i} is of the unknown kind {layer['kind']!r}.")
-    shape = (layer["out"], layer["in"] + bool(layer["bias"]))
+    shape = (layer["out"], columns + bias)
     if tuple(weight.shape) != shape:
         raise InputError(
             f"layer {i} should have weights of shape {shape}, got {tuple(weight.shape)}."
         )
-    return Dense(weight, layer["in"], bool(layer["bias"]))
+    if layer["kind"] == Dense.kind:
+        return Layer(Dense(weight, shape_in, bias))
+    geometry = {name: layer[name] for name in ("kernel", "stride", "padding")}
+    pool = layer.get("pool", {"kind": "none", "size": 1})
+    return Layer(Conv2d(weight, shape_in, bias, **geometry), make_pool(pool["kind"], pool["size"]))

@@ -80,5 +80,8 @@ def evaluate(network: Network, U: list[Tensor], V: list[Tensor], y: Tensor) -> T
         coupling=[
             sum_of_squares(u - op.apply(v)) / 2 for op, u, v in zip(operators, U, V, strict=True)
         ],
-        activation=[sum_of_squares(v - step(u)) / 2 for u, v in zip(U[:-1], V[1:], strict=True)],
+        activation=[
+            sum_of_squares(v - step(layer.pool.forward(u))) / 2
+            for layer, u, v in zip(network.layers[:-1], U[:-1], V[1:], strict=True)
+        ],
     )

@@ -1,7 +1,7 @@
 """Linear operators between two layers of activations.
 
 A solver sees an operator only through this interface, so it neither knows nor cares whether
-the weights are free (``Dense``) or shared between positions (a convolution, whose ``gram`` and
+the weights are free (``Dense``) or shared between positions (``Conv2d``, whose ``gram`` and
 ``cross`` sum over all patches and whose columns come in groups of one kernel each):
 
 - ``apply``:   U = W V + bias
@@ -12,17 +12,22 @@ the weights are free (``Dense``) or shared between positions (a convolution, who
 - ``is_matrix``: whether the V block may factorise ``linear``; without, it uses conjugate gradients
 
 The weights are one matrix of shape (units out, columns). With a bias the last column belongs to
-a constant-1 input: the bias is then trained by the same W block as everything else.
+a constant-1 input: the bias is then trained by the same W block as everything else. A unit is a
+filter where activations are images; ``shape_in`` and ``shape_out`` are those of a sample.
 """
 
+import math
 from abc import ABC, abstractmethod
 from copy import copy
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional, grad
 
-from zeroone.checks import count
+from zeroone.checks import InputError, count
+
+Shape = tuple[int, ...]  # of a sample: (units,), or (channels, height, width)
 
 
 class Operator(ABC):
@@ -31,15 +36,35 @@ class Operator(ABC):
     kind: ClassVar[str]
     is_matrix: ClassVar[bool] = False  # whether the linear part is ``linear`` itself: V -> V W^T
 
-    def __init__(self, weight: Tensor, n_in: int, bias: bool) -> None:
+    def __init__(self, weight: Tensor, shape_in: Shape | int, bias: bool) -> None:
         self.weight = weight
-        self.n_in = n_in
+        self.shape_in: Shape = (shape_in,) if isinstance(shape_in, int) else shape_in
         self.bias = bias
+
+    @property
+    def n_in(self) -> int:
+        """How many units feed the operator."""
+        return self.shape_in[0]
 
     @property
     def n_out(self) -> int:
         """How many units the operator feeds."""
         return self.weight.shape[0]
+
+    @property
+    def n_inputs(self) -> int:
+        """How many numbers a sample has."""
+        return math.prod(self.shape_in)
+
+    @property
+    @abstractmethod
+    def shape_out(self) -> Shape:
+        """Of a sample's pre-activations."""
+
+    @property
+    def positions(self) -> int:
+        """How many positions of a sample's pre-activations share the weights."""
+        return math.prod(self.shape_out[1:])
 
     @property
     def n_free(self) -> int:
@@ -91,71 +116,174 @@ class Operator(ABC):
     def resized(self, weight: Tensor, n_in: int) -> "Operator":
         """An operator of the same kind from ``n_in`` units, with these weights."""
         other = copy(self)
-        other.weight, other.n_in = weight, n_in
+        other.weight, other.shape_in = weight, (n_in, *self.shape_in[1:])
         return other
 
-    @abstractmethod
+    def columns_of(self, below: Tensor) -> Tensor:
+        """The columns that belong to these units below, then the free ones."""
+        own = (below[:, None] * self.group + torch.arange(self.group)).flatten()
+        free = torch.arange(self.weight.shape[1] - self.n_free, self.weight.shape[1])
+        return torch.cat([own, free])
+
     def select(self, below: Tensor, above: Tensor) -> "Operator":
         """The operator from the units ``below`` to the units ``above``, two lists of indices."""
+        weight = self.weight[above][:, self.columns_of(below)].contiguous()
+        return self.resized(weight, len(below))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What a model file must say to build this operator again, besides its weights."""
 
 
+def gaussian_weight(
+    n_out: int,
+    columns: int,
+    *,
+    std: float,
+    bias: bool,
+    generator: torch.Generator,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Random weights; biases start at zero."""
+    count("the number of units below", columns)
+    count("the number of units above", n_out)
+    weight = torch.zeros(n_out, columns + bias, dtype=dtype)
+    weight[:, :columns].normal_(std=std, generator=generator)
+    return weight
+
+
 class Dense(Operator):
-    """Every unit below feeds every unit above: ``apply(V) = V @ W.T + bias``."""
+    """Every number below feeds every unit above: ``apply(V) = V @ W.T + bias``.
+
+    Images below are flattened; a unit is then a filter and has a column for each of its positions.
+    """
 
     kind = "dense"
-    is_matrix = True
 
-    @classmethod
-    def gaussian(
-        cls,
-        n_in: int,
-        n_out: int,
-        *,
-        std: float,
-        bias: bool,
-        generator: torch.Generator,
-        dtype: torch.dtype,
-    ) -> "Dense":
-        """Random weights; biases start at zero."""
-        count("the number of units below", n_in)
-        count("the number of units above", n_out)
-        weight = torch.zeros(n_out, n_in + bias, dtype=dtype)
-        weight[:, :n_in].normal_(std=std, generator=generator)
-        return cls(weight, n_in, bias)
+    @property
+    def is_matrix(self) -> bool:  # type: ignore[override]
+        """Of images the columns come in groups, but V -> V W^T all the same, once flattened."""
+        return len(self.shape_in) == 1
+
+    @property
+    def shape_out(self) -> Shape:  # noqa: D102
+        return (self.n_out,)
 
     def apply(self, V: Tensor) -> Tensor:  # noqa: D102
-        return torch.nn.functional.linear(V, self.linear, self.offset)
+        return functional.linear(V.flatten(1), self.linear, self.offset)
 
     def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
-        return E @ self.linear
+        return (E @ self.linear).reshape(len(E), *self.shape_in)
 
     def gram(self, V: Tensor) -> Tensor:  # noqa: D102
-        A = V.T @ V
-        if not self.bias:
-            return A
-        sums = V.sum(dim=0)
-        bordered = A.new_empty(len(A) + 1, len(A) + 1)
-        bordered[:-1, :-1] = A
-        bordered[-1, :-1] = bordered[:-1, -1] = sums
-        bordered[-1, -1] = len(V)
-        return bordered
+        return _bordered_gram(V.flatten(1), bias=self.bias)
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        C = E.T @ V
+        C = E.T @ V.flatten(1)
         return torch.cat([C, E.sum(dim=0)[:, None]], dim=1) if self.bias else C
 
     def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
         """E^T (V - mean) R: R meets whichever has fewer rows, the units above or the samples."""
-        C = V - mean if self.bias else V
+        C = V.flatten(1) - mean if self.bias else V.flatten(1)
         return E.T @ C @ R if self.n_out <= len(V) else E.T @ (C @ R)
 
-    def select(self, below: Tensor, above: Tensor) -> "Dense":  # noqa: D102
-        columns = torch.cat([below, below.new_tensor([self.n_in] * self.n_free)])
-        return Dense(self.weight[above][:, columns].contiguous(), len(below), self.bias)
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)
+        return {"kind": self.kind, "in": size, "out": self.n_out, "bias": self.bias}
+
+
+class Conv2d(Operator):
+    """A convolution of images (channels, height, width) with square kernels.
+
+    The columns of the weights are the entries of the kernels, one kernel a channel below.
+    """
+
+    kind = "conv2d"
+
+    def __init__(
+        self,
+        weight: Tensor,
+        shape_in: Shape,
+        bias: bool,
+        *,
+        kernel: int,
+        stride: int = 1,
+        padding: int = 0,
+    ) -> None:
+        super().__init__(weight, shape_in, bias)
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+        channels = self.linear.shape[1] / kernel**2
+        if len(shape_in) != 3 or channels != shape_in[0]:
+            raise InputError(
+                f"a convolution with kernels for {channels:g} channels cannot take {shape_in}."
+            )
+        if min(self.shape_out) < 1:
+            raise InputError(
+                f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
+                f"{shape_in}."
+            )
+
+    @property
+    def shape_out(self) -> Shape:  # noqa: D102
+        sides = (1 + (n + 2 * self.padding - self.kernel) // self.stride for n in self.shape_in[1:])
+        return (self.n_out, *sides)
+
+    @property
+    def _kernels(self) -> Tensor:
+        # A copy if there is a bias: the convolution wants its kernels in one piece.
+        return self.linear.reshape(self.n_out, self.n_in, self.kernel, self.kernel)
+
+    def _image(self, V: Tensor) -> Tensor:
+        return V.reshape(len(V), *self.shape_in)
+
+    def apply(self, V: Tensor) -> Tensor:  # noqa: D102
+        return functional.conv2d(
+            self._image(V), self._kernels, self.offset, self.stride, self.padding
+        )
+
+    def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
+        shape = (len(E), *self.shape_in)
+        V: Tensor = grad.conv2d_input(  # type: ignore[no-untyped-call]
+            shape, self._kernels, E, self.stride, self.padding
+        )
+        return V
+
+    def patches(self, V: Tensor) -> Tensor:
+        """The inputs of each position of each sample, one a row."""
+        rows = functional.unfold(
+            self._image(V), self.kernel, padding=self.padding, stride=self.stride
+        )
+        return rows.transpose(1, 2).reshape(-1, rows.shape[1])
+
+    def gram(self, V: Tensor) -> Tensor:  # noqa: D102
+        return _bordered_gram(self.patches(V), bias=self.bias)
+
+    def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
+        shape = (self.n_out, self.n_in, self.kernel, self.kernel)
+        C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
+            self._image(V), shape, E, self.stride, self.padding
+        ).flatten(1)
+        return torch.cat([C, self.total(E)[:, None]], dim=1) if self.bias else C
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
-        return {"kind": self.kind, "in": self.n_in, "out": self.n_out, "bias": self.bias}
+        return {
+            "kind": self.kind,
+            "in": list(self.shape_in),
+            "out": self.n_out,
+            "bias": self.bias,
+            "kernel": self.kernel,
+            "stride": self.stride,
+            "padding": self.padding,
+        }
+
+
+def _bordered_gram(rows: Tensor, *, bias: bool) -> Tensor:
+    """rows^T rows, with a constant-1 column at the end if there is a bias."""
+    A = rows.T @ rows
+    if not bias:
+        return A
+    bordered = A.new_empty(len(A) + 1, len(A) + 1)
+    bordered[:-1, :-1] = A
+    bordered[-1, :-1] = bordered[:-1, -1] = rows.sum(dim=0)
+    bordered[-1, -1] = len(rows)
+    return bordered

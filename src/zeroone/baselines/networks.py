@@ -1,6 +1,4 @@
-"""A network of any activation: a convolutional body or none, then fully connected layers."""
-
-from itertools import pairwise
+"""A network of any activation: a body or none, then the layers that a 0/1 network has as well."""
 
 import torch
 from torch import Tensor, nn
@@ -9,58 +7,102 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.bodies import make_body
 from zeroone.baselines.settings import RivalSettings
 from zeroone.counts import walk
-from zeroone.operators import Dense
+from zeroone.layers import Layer, LayerPlan, check_image
+from zeroone.operators import Conv2d, Dense, Operator, Shape
+from zeroone.pooling import make_pool
 from zeroone.scaling import Scaling
+
+POOLS = {"none": nn.Identity, "max": nn.MaxPool2d, "average": nn.AvgPool2d}
+
+
+class Stage(nn.Module):
+    """A linear map, a pooling or none, normalisation or none, and an activation or none."""
+
+    def __init__(self, plan: LayerPlan, shape_in: Shape, norm: bool, activation: nn.Module) -> None:
+        super().__init__()
+        self.plan = plan
+        if plan.kernel:
+            self.shape_in = shape_in
+            self.linear: nn.Conv2d | nn.Linear = nn.Conv2d(
+                shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding
+            )
+        else:
+            self.shape_in = (torch.Size(shape_in).numel(),)
+            self.linear = nn.Linear(self.shape_in[0], plan.units)
+        self.pool = POOLS[plan.pool](plan.window)
+        make_norm = nn.BatchNorm2d if plan.kernel else nn.BatchNorm1d
+        self.norm = make_norm(plan.units) if norm else nn.Identity()
+        self.activation = activation
+
+    def forward(self, V: Tensor) -> Tensor:  # noqa: D102
+        pooled = self.pool(self.linear(V.reshape(len(V), *self.shape_in)))
+        out: Tensor = self.activation(self.norm(pooled))
+        return out
+
+    @property
+    def operator(self) -> Operator:
+        """A copy of the linear map, as it is counted."""
+        weight, bias = self.linear.weight, self.linear.bias
+        assert bias is not None
+        matrix = torch.cat([weight.flatten(1), bias[:, None]], dim=1).detach()
+        if not self.plan.kernel:
+            return Dense(matrix, self.shape_in, bias=True)
+        p = self.plan
+        return Conv2d(
+            matrix, self.shape_in, True, kernel=p.kernel, stride=p.stride, padding=p.padding
+        )
+
+    @property
+    def shape_out(self) -> Shape:
+        """Of a sample."""
+        return Layer(self.operator, make_pool(self.plan.pool, self.plan.window)).shape_out
 
 
 class FloatNetwork(nn.Module):
-    """A body or none, then linear layers, each hidden one with its activation.
+    """A body or none, then layers, each hidden one with its activation.
 
-    ``widths``: inputs, hidden layers, classes. ``image``: the shape of a sample, for a body.
+    ``widths``: inputs, hidden layers (numbers of units, or as ``LayerPlan`` reads them), classes.
+    ``image``: the shape of a sample, for convolutions.
     """
 
     def __init__(
         self,
-        widths: list[int],
+        widths: list[int | str],
         settings: RivalSettings,
         scaling: Scaling,
-        image: tuple[int, ...] | None = None,
+        image: Shape | None = None,
     ) -> None:
         super().__init__()
         self.scaling = scaling
         n_in, *hidden, n_classes = widths
-        self.n_features = n_in
+        self.n_features = int(n_in)
+        plans = [LayerPlan.parse(width) for width in hidden]
         activation = ACTIVATIONS[settings.activation]
         self.body, bits = None, False
+        shape: Shape = (self.n_features,)
         if settings.body is not None:
             in_body = activation if settings.body_activation == "own" else ACTIVATIONS["relu"]
             self.body = make_body(settings.body, image, in_body)
-            walked = walk(self.body, n_in)
-            n_in, bits = walked.n_features, walked.bits
-        self.layers = nn.ModuleList(
-            nn.Linear(*pair) for pair in pairwise([n_in, *hidden, n_classes])
-        )
-        norm = nn.BatchNorm1d if settings.batch_norm else nn.Identity
-        self.norms = nn.ModuleList(norm(width) for width in hidden)
-        self.activations = nn.ModuleList(activation(width) for width in hidden)
-        self.takes_bits = [bits, *(activation.one_bit for _ in hidden)]
+            walked = walk(self.body, self.n_features)
+            shape, bits = (walked.n_features,), walked.bits
+        elif plans and plans[0].kernel:
+            shape = check_image(image)
+        stages: list[Stage] = []
+        for plan in plans:
+            stages.append(Stage(plan, shape, settings.batch_norm, activation(plan.units)))
+            shape = stages[-1].shape_out
+        stages.append(Stage(LayerPlan(int(n_classes)), shape, False, nn.Identity()))
+        self.stages = nn.Sequential(*stages)
+        self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
 
     def forward(self, V: Tensor) -> Tensor:
         """The scores of scaled inputs."""
         if self.body is not None:
             V = self.body(V)
-        *hidden, top = self.layers
-        for layer, norm, activate in zip(hidden, self.norms, self.activations, strict=True):
-            V = activate(norm(layer(V)))
-        scores: Tensor = top(V)
+        scores: Tensor = self.stages(V)
         return scores
 
     @property
-    def operators(self) -> list[Dense]:
-        """Copies of the fully connected layers, as they are counted."""
-        return [_dense(layer) for layer in self.layers if isinstance(layer, nn.Linear)]
-
-
-def _dense(layer: nn.Linear) -> Dense:
-    weight = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
-    return Dense(weight, layer.in_features, bias=True)
+    def operators(self) -> list[Operator]:
+        """Copies of the layers above the body, as they are counted."""
+        return [stage.operator for stage in self.stages if isinstance(stage, Stage)]

@@ -47,10 +47,10 @@ def train_rival(
     Of ``settings`` it uses what ``USED`` names. ``image`` is the shape of a sample (channels,
     height, width), for a convolutional body; ``noise`` as in ``train``.
     """
-    task = Task.prepare(X, y, settings, test, name)
+    task = Task.prepare(X, y, settings, test, name, image)
     s, part = settings.stochastic, task.parts["train"]
     plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
-    model = start(task, rival, settings, image)
+    model = start(task, rival, settings)
     learner = Epochs(AdamRule(model, rival, plan.total), part, task.scaling, plan)
     outcome = run_loop(learner, task.parts, patience=settings.patience, callbacks=callbacks)
     record = new_record("train", describe_rival(rival, settings), settings.seed)
@@ -63,12 +63,10 @@ def describe_rival(rival: RivalSettings, settings: TrainSettings) -> dict[str, A
     return {name: flat[name] for name in USED} | {"rival": asdict(rival)}
 
 
-def start(
-    task: Task, rival: RivalSettings, settings: TrainSettings, image: tuple[int, ...] | None = None
-) -> FloatNetwork:
+def start(task: Task, rival: RivalSettings, settings: TrainSettings) -> FloatNetwork:
     """A network with torch's own start, from the seed."""
     widths = [task.n_features, *settings.hidden, len(task.classes)]
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
-        model = FloatNetwork(widths, rival, task.scaling, image)
+        model = FloatNetwork(widths, rival, task.scaling, task.image)
     return model.to(task.scaling.centre.dtype).eval()

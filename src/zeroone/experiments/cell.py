@@ -16,8 +16,9 @@ from zeroone.records import new_record
 from zeroone.training import Callback, Status, TrainSettings, train
 
 # The body of each architecture, and the hidden widths of the dense layers on it.
-ARCHITECTURES: dict[str, tuple[str | None, tuple[int, ...]]] = {
+ARCHITECTURES: dict[str, tuple[str | None, tuple[int | str, ...]]] = {
     "f3nn": (None, (2000, 2000)),
+    "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
@@ -26,7 +27,7 @@ FAILED = "failed"
 RIVAL_OPTIONS = [f.name for f in fields(RivalSettings) if f.name != "body"]  # the architecture's
 
 
-def parse_architecture(text: str) -> tuple[str | None, tuple[int, ...]]:
+def parse_architecture(text: str) -> tuple[str | None, tuple[int | str, ...]]:
     """Body and hidden widths of ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``resnet18`` ..."""
     name, colon, widths = str(text).partition(":")
     body, hidden = ARCHITECTURES[one_of("architecture", name, ARCHITECTURES)]
@@ -135,13 +136,12 @@ def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "test": split.test,
         "name": split.name,
+        "image": split.shape,
         "callbacks": callbacks,
         "noise": cell.noise,
     }
     if cell.rival:
-        _, trained = train_rival(
-            split.X, split.y, cell.rival_settings, cell.settings, image=split.shape, **arguments
-        )
+        _, trained = train_rival(split.X, split.y, cell.rival_settings, cell.settings, **arguments)
     else:
         trained = train(split.X, split.y, cell.settings, **arguments).record
     seconds = _take_seconds(trained)

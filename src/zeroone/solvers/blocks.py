@@ -13,6 +13,7 @@ from zeroone.checks import InputError
 from zeroone.heads import PRINTED_EPSILON
 from zeroone.operators import Operator
 from zeroone.ops import step
+from zeroone.pooling import MaxPool, NoPool, Pool
 from zeroone.solvers.linalg import conjugate_gradients
 
 ROWS = 1024  # samples handled at a time: what is made on the way stays in the cache
@@ -53,6 +54,60 @@ def u_gap(U: Tensor, A: Tensor, B: Tensor, rho: float) -> Tensor:
     stay = (A - on).square()
     cross = (A - (1 - on)).square() + rho * B.square()
     value = (A - step(U)).square() + rho * (U - B).square()
+    return (value - torch.minimum(stay, cross)).clamp_min(0)
+
+
+def u_step_pooled(
+    A: Tensor, B: Tensor, rho: float, pool: Pool, *, printed_epsilon: bool = False
+) -> Tensor:
+    """Solve min_u (a - step(pool(u)))^2 + rho ||u - b||^2 for each window  (extension II).
+
+    The bit of a window flips where that wins more than its least cost; with t = 2a - 1:
+
+        largest:  on, and t < -rho sum of b_j^2 over b_j > 0: these become 0;
+                  off, and t > rho max(b)^2: the (first) largest becomes just above 0;
+        average:  all entries move by as much, where |t| > rho k mean(b)^2 for k entries.
+
+    Without pooling it is ``u_step``. Tie rule: b stays.
+    """
+    if isinstance(pool, NoPool):
+        return u_step(A, B, rho, printed_epsilon=printed_epsilon)
+    W = pool.windows(B)
+    flipped, cost = (_flip_largest if isinstance(pool, MaxPool) else _flip_average)(W)
+    on = step(pool.forward(B))
+    gain = (2 * A - 1) * (1 - 2 * on)
+    return pool.unwindow(torch.where((gain > rho * cost)[..., None], flipped, W), B)
+
+
+def _flip_largest(W: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest windows with the other bit under max pooling, and their squared distance."""
+    top, first = W.max(dim=-1, keepdim=True)
+    off = W.clamp_max(0)
+    on = W.scatter(-1, first, torch.finfo(W.dtype).tiny)
+    is_on = top > 0
+    cost = torch.where(is_on, W.clamp_min(0).square().sum(dim=-1, keepdim=True), top.square())
+    return torch.where(is_on, off, on), cost[..., 0]
+
+
+def _flip_average(W: Tensor) -> tuple[Tensor, Tensor]:
+    """The same under average pooling: all entries move by the mean, and a hair beyond it."""
+    mean = W.mean(dim=-1, keepdim=True)
+    hair = 8 * torch.finfo(W.dtype).eps * W.abs().amax(dim=-1, keepdim=True)
+    hair = hair + torch.finfo(W.dtype).tiny
+    moved = W - mean + torch.where(mean > 0, -hair, hair)
+    return moved, W.shape[-1] * mean[..., 0].square()
+
+
+def u_gap_pooled(U: Tensor, A: Tensor, B: Tensor, rho: float, pool: Pool) -> Tensor:
+    """By how much each window exceeds the infimum of its problem, see ``u_step_pooled``."""
+    if isinstance(pool, NoPool):
+        return u_gap(U, A, B, rho)
+    W = pool.windows(B)
+    _, cost = (_flip_largest if isinstance(pool, MaxPool) else _flip_average)(W)
+    on = step(pool.forward(B))
+    stay, cross = (A - on).square(), (A - (1 - on)).square() + rho * cost
+    moved = (pool.windows(U) - W).square().sum(dim=-1)
+    value = (A - step(pool.forward(U))).square() + rho * moved
     return (value - torch.minimum(stay, cross)).clamp_min(0)
 
 

@@ -18,7 +18,7 @@ from zeroone.network import Network
 from zeroone.objective import Terms, Weights, at_consistent_point, evaluate
 from zeroone.ops import step, sum_of_squares
 from zeroone.penalty import l20, ridge, stationarity
-from zeroone.solvers.blocks import row_blocks, u_gap, u_step, v_step, v_step_cg
+from zeroone.solvers.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.solvers.linalg import damped_gain
 from zeroone.solvers.pgm import Phi, lipschitz, pgm
 
@@ -117,9 +117,9 @@ class ExactBCD:
         self.weights = settings.weights
         self.U: list[Tensor] = []
         self.V = [V0]
-        for op in network.operators:
+        for i, op in enumerate(network.operators):
             self.U.append(op.apply(self.V[-1]))
-            self.V.append(step(self.U[-1]))
+            self.V.append(self._bits(i, self.U[-1]))
         self.V.pop()  # the head has no step
         self.terms: Terms = at_consistent_point(network, self.U[-1], y)
         # The input never changes: its Gram matrix and its step are made once.
@@ -156,6 +156,10 @@ class ExactBCD:
             self._update_W(i, phi)
             yield f"W{i + 1}"
 
+    def _bits(self, i: int, U: Tensor) -> Tensor:
+        """The activations that the pre-activations U of operator i make."""
+        return step(self.network.layers[i].pool.forward(U))
+
     def _rows(self) -> list[slice]:
         return list(row_blocks(len(self.y)))
 
@@ -172,7 +176,7 @@ class ExactBCD:
         op, solve = self.network.operators[i], self._v_solver(i)
         coupling = activation = 0.0
         for rows in self._rows():
-            U, S = self.U[i][rows], step(self.U[i - 1][rows])
+            U, S = self.U[i][rows], self._bits(i - 1, self.U[i - 1][rows])
             V = solve(U, S)
             coupling += sum_of_squares(U - op.apply(V)) / 2
             activation += sum_of_squares(V - S) / 2
@@ -184,7 +188,10 @@ class ExactBCD:
         if i == len(self.U) - 1:
             mu = self.weights.mu(len(self.y))
             return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
-        return u_step(self.V[i + 1][rows], B, self.weights.rho, printed_epsilon=printed)
+        pool = self.network.layers[i].pool
+        return u_step_pooled(
+            self.V[i + 1][rows], B, self.weights.rho, pool, printed_epsilon=printed
+        )
 
     def _update_U(self, i: int) -> tuple[Phi, float]:
         """U[i], and on the way the sums that its W block needs; also the share of bits flipped."""
@@ -196,7 +203,7 @@ class ExactBCD:
             V, old = self.V[i][rows], self.U[i][rows]
             B = op.apply(V)
             new = self._solve_U(i, rows, B)
-            flips += int(((new > 0) != (old > 0)).sum())
+            flips += int((self._bits(i, new) != self._bits(i, old)).sum())
             self.U[i][rows] = new
             value += self._term_of_U(i, rows)
             R = new.sub_(B)
@@ -209,14 +216,14 @@ class ExactBCD:
             self.terms.activation[i] = value
         gram = self._input_gram if i == 0 else self._gram(i)
         phi = Phi(op.weight, gram, cross, rss, weights.tau, weights.gamma)
-        return phi, flips / self.U[i].numel()
+        return phi, flips / (len(self.y) * math.prod(self.network.layers[i].shape_out))
 
     def _term_of_U(self, i: int, rows: slice) -> float:
         """What U[i] contributes besides its coupling: the loss, or 1/2 ||V - step(U)||^2."""
         U = self.U[i][rows]
         if i == len(self.U) - 1:
             return float(self.network.head.losses(U, self.y[rows]).sum())
-        return sum_of_squares(self.V[i + 1][rows] - step(U)) / 2
+        return sum_of_squares(self.V[i + 1][rows] - self._bits(i, U)) / 2
 
     def _gram(self, i: int) -> Tensor:
         op = self.network.operators[i]
@@ -274,7 +281,8 @@ class ExactBCD:
                 mu = self.weights.mu(len(self.y))
                 gap = self.network.head.gap(U, B, self.y[rows], mu)
             else:
-                gap = u_gap(U, self.V[i + 1][rows], B, self.weights.rho)
+                pool = self.network.layers[i].pool
+                gap = u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
             worst = max(worst, float(gap.max()))
         return worst
 
@@ -282,7 +290,7 @@ class ExactBCD:
         op, damping = self.network.operators[i], self.weights.damping
         worst = 0.0
         for rows in self._rows():
-            V, S = self.V[i][rows], step(self.U[i - 1][rows])
+            V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
             gradient = op.adjoint(op.apply(V) - self.U[i][rows]) / damping + (V - S)
             worst = max(worst, float(gradient.abs().max()))
         return worst

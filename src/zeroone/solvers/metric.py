@@ -13,6 +13,7 @@ from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 
 MEMORY = 0.98  # what an observation leaves of the past, once there is a past
 OBSERVE_EVERY = 10  # batches; the first ten are all observed
+MOST_ROWS = 10_000  # samples times positions that are observed in a batch
 REFRESH_EVERY = 50  # batches; the early ones more often
 EARLY = (0, 1, 2, 4, 8, 16, 25)
 
@@ -35,8 +36,9 @@ class Metric:
         """Take the inputs of batch k into account, every so often."""
         if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
             return
+        V = V[: -(-MOST_ROWS // op.positions)]  # of images, as many as make enough patches
         fresh = op.gram(V)
-        fresh /= float(fresh[-1, -1]) if self.bias else len(V)  # samples times positions
+        fresh /= len(V) * op.positions
         if k == 0:
             self.moment = fresh
         else:
@@ -65,10 +67,8 @@ class Metric:
         """M^-1, bias included."""
         return bordered_inverse(self.R, self.mean) if self.bias else self.R
 
-    def select(self, units: Tensor) -> None:
-        """Keep only these inputs, and the bias; ``refresh`` follows."""
-        last = units.new_tensor([len(self.moment) - 1] if self.bias else [])
-        columns = torch.cat([units, last])
+    def select(self, columns: Tensor) -> None:
+        """Keep only these columns; ``refresh`` follows."""
         self.moment = self.moment[columns][:, columns].contiguous()
 
     def state(self) -> dict[str, Tensor]:

@@ -11,13 +11,22 @@ import torch
 from torch import Tensor
 
 
-def removal_costs(W: Tensor, P: Tensor, n_units: int) -> Tensor:
-    """For each unit below: min tr(D M D^T) over changes D of W that empty its column.
+def removal_costs(W: Tensor, P: Tensor, group: int = 1) -> Tensor:
+    """For each unit below: min tr(D M D^T) over changes D of W that empty its columns.
 
-    tr(D M D^T) is the mean squared change of the pre-activations (with the damping's ridge); the
-    minimum is ||W_j||^2 / P_jj. Trailing columns (the bias) belong to no unit.
+    tr(D M D^T) is the mean squared change of the pre-activations (with the damping's ridge). For
+    one column the minimum is ||W_j||^2 / P_jj, for the ``group`` columns G of a filter it is
+    tr(W_G P_GG^-1 W_G^T). Columns of P beyond those of W (the bias) belong to no unit.
     """
-    costs: Tensor = W[:, :n_units].square().sum(dim=0) / P.diagonal()[:n_units].clamp_min(1e-30)
+    n = W.shape[1]
+    costs: Tensor
+    if group == 1:
+        costs = W.square().sum(dim=0) / P.diagonal()[:n].clamp_min(1e-30)
+        return costs
+    blocks = P[:n, :n].reshape(n // group, group, n // group, group)
+    own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # P_GG of each unit
+    kernels = W.reshape(len(W), n // group, group).permute(1, 2, 0)
+    costs = (kernels * torch.linalg.solve(own, kernels)).sum(dim=(1, 2))
     return costs
 
 

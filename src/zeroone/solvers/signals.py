@@ -28,7 +28,7 @@ def v_solved(E: Tensor, op: Operator, damping: float) -> Tensor:
 
     rho = ``damping`` times the mean eigenvalue of W^T W, which stands for the paper's pi/tau.
     """
-    rho = damping * sum_of_squares(op.linear) / op.n_in
+    rho = damping * sum_of_squares(op.linear) / op.linear.shape[1]
     return E @ damped_gain(op.linear, rho).T if rho else torch.zeros_like(E @ op.linear)
 
 
@@ -44,8 +44,8 @@ def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: fl
     """
     inside = (B.abs() <= window).to(D.dtype)
     E = D * inside
-    wanted = E.abs().sum(dim=1)  # of each sample
-    may_flip = (inside.sum(dim=1) * (wanted > 0)).sum()
+    wanted = E.abs().flatten(1).sum(dim=1)  # of each sample
+    may_flip = (inside.flatten(1).sum(dim=1) * (wanted > 0)).sum()
     kappa = flip_rate * may_flip / wanted.sum().clamp_min(torch.finfo(D.dtype).tiny)
     return E.mul_(margin * kappa)
 

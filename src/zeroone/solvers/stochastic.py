@@ -13,7 +13,9 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive, share
 from zeroone.network import Network
+from zeroone.operators import Conv2d
 from zeroone.ops import step
+from zeroone.pooling import Pooled
 from zeroone.solvers.metric import Metric, refreshes
 from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs, without
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
@@ -34,7 +36,8 @@ class StochasticSettings:
         it; falls linearly to 0
     flip_margin: how far a flipped bit's pre-activation is pushed (units of its spread)
     window, window_end: |b| up to which a bit may flip, at the start and at the end
-    step, top_step: how much of the W block's solution is taken, in hidden layers and in the last
+    step, conv_step, top_step: how much of the W block's solution is taken, in hidden dense layers,
+        in convolutions and in the last layer
     damping: of the W block, relative to the mean variance of the layer's inputs
     v_step, v_damping: 'one-step' or 'solve' (damped relative to the mean eigenvalue of W^T W)
     u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
@@ -53,6 +56,7 @@ class StochasticSettings:
     window: float = 1.0
     window_end: float = 0.5
     step: float = 1.0
+    conv_step: float = 5.0
     top_step: float = 0.3
     damping: float = 4.0
     v_step: str = "one-step"
@@ -74,7 +78,7 @@ class StochasticSettings:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
         for name in ("flip_margin", "window", "window_end", "damping", "v_damping"):
             positive(name, getattr(self, name))
-        for name in ("step", "top_step"):
+        for name in ("step", "conv_step", "top_step"):
             if positive(name, getattr(self, name)) > LARGEST_STEP:
                 raise InputError(f"{name} must be at most {LARGEST_STEP:g}.")
         one_of("v_step", self.v_step, V_STEPS)
@@ -103,21 +107,24 @@ class StochasticBCD:
 
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """One batch of scaled inputs: every block once, outer to inner. Gives the scores."""
-        operators = self.network.operators
-        V, B = [V0], [operators[0].apply(V0)]
-        for op in operators[1:]:
-            V.append(step(B[-1]))
-            B.append(op.apply(V[-1]))
+        V: list[Tensor] = []
+        pooled: list[Pooled] = []
+        for layer in self.network.layers:
+            V.append(step(pooled[-1].values) if pooled else V0)
+            pooled.append(layer.pool.apply(layer.operator.apply(V[-1])))
         self._refresh_metrics(V)
-        E = self.network.head.residual(B[-1], y, self.settings.smoothing)
-        for i in reversed(range(len(operators))):
-            below = self._wanted_change(i, E) if i else None  # by the weights of the forward pass
-            self._update_W(i, E, V[i], B[i])
+        scores = pooled[-1].values
+        E = self.network.head.residual(scores, y, self.settings.smoothing)
+        for i in reversed(range(len(V))):
+            B = pooled[i].values
+            spread = pooled[i].spread(E)
+            below = self._wanted_change(i, spread) if i else None  # by the forward pass's weights
+            self._update_W(i, spread, V[i], B)
             if below is not None:
-                E = self._residual(below, B[i - 1], rng)
+                E = self._residual(below, pooled[i - 1].values, rng)
         self.k += 1
         self._prune()
-        return B[-1]
+        return scores
 
     @property
     def flip_rate(self) -> float:
@@ -167,6 +174,8 @@ class StochasticBCD:
         """The W block in its own metric, then the normalisation of hidden rows."""
         op, top = self.network.operators[i], i == len(self.metrics) - 1
         size = self.settings.top_step if top else self.settings.step
+        if isinstance(op, Conv2d):
+            size = self.settings.conv_step / B[0, 0].numel()
         self.metrics[i].add_step(op, E, V, size / len(E))
         if not top:
             op.weight.div_(self._spread(B)[:, None])
@@ -177,7 +186,8 @@ class StochasticBCD:
         The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
         does not vary is left alone.
         """
-        variance = B.square().mean(dim=0) - B.mean(dim=0).square()  # B.var is five times slower
+        dims = [d for d in range(B.ndim) if d != 1]  # a filter's spread is that over all positions
+        variance = B.square().mean(dims) - B.mean(dims).square()  # B.var is five times slower
         spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
         return torch.where(variance > 1e-12, spread, 1.0).sqrt_()
 
@@ -189,7 +199,7 @@ class StochasticBCD:
             return
         for i in reversed(range(len(self.metrics))):
             op = self.network.operators[i]
-            costs = removal_costs(op.weight, self.metrics[i].inverse(), op.n_in)
+            costs = removal_costs(op.linear, self.metrics[i].inverse(), op.group)
             gone = self._unpaid(i, costs) if s.lam else self._surplus(i, costs)
             if len(gone):
                 self._remove(i, gone)
@@ -217,19 +227,21 @@ class StochasticBCD:
 
     def _remove(self, i: int, gone: Tensor) -> None:
         """Empty the columns and let the others take over; hidden units leave the network."""
-        op, metric = self.network.operators[i], self.metrics[i]
-        op.weight = without(op.weight, metric.inverse(), gone)
+        layers, metric = self.network.layers, self.metrics[i]
+        op = layers[i].operator
+        columns = op.columns_of(gone)[: len(gone) * op.group]
+        op.weight = without(op.weight, metric.inverse(), columns)
         if i == 0:
-            metric.dead = torch.cat([metric.dead, gone])
+            metric.dead = torch.cat([metric.dead, columns])
             metric.refresh()
             return
         units = _others(op.n_in, gone)
         self.units[i - 1] = self.units[i - 1][units]
-        self.network.operators[i] = op.select(units, torch.arange(op.n_out))
-        metric.select(units)
+        layers[i].operator = op.select(units, torch.arange(op.n_out))
+        metric.select(op.columns_of(units))
         metric.refresh()
-        below = self.network.operators[i - 1]
-        self.network.operators[i - 1] = below.select(torch.arange(below.n_in), units)
+        below = layers[i - 1].operator
+        layers[i - 1].operator = below.select(torch.arange(below.n_in), units)
 
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on, by name."""
@@ -244,10 +256,10 @@ class StochasticBCD:
         """Go on from ``state()``, with the units that were left then."""
         self.k, self.typical_costs = int(state["k"]), state["typical_costs"].clone()
         self.units = [state[f"units{i}"] for i in range(len(self.units))]
-        n_in = self.network.n_features
-        for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
-            self.network.operators[i] = op.resized(state[f"W{i}"], n_in)
-            n_in = self.network.operators[i].n_out
+        n_in = self.network.layers[0].operator.n_in
+        for i, (layer, metric) in enumerate(zip(self.network.layers, self.metrics, strict=True)):
+            layer.operator = layer.operator.resized(state[f"W{i}"], n_in)
+            n_in = layer.operator.n_out
             metric.restore({name: state[f"{name}{i}"] for name in metric.state()})
 
 

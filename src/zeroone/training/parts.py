@@ -1,6 +1,8 @@
 """The data of a training run: checked, encoded, cut into parts, fingerprinted."""
 
 import hashlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,9 +10,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from zeroone.checks import InputError
 from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
 from zeroone.inputs import check_inputs, check_width
+from zeroone.layers import LayerPlan, check_image
 from zeroone.network import ClassLabel
+from zeroone.operators import Shape
 from zeroone.scaling import Scaling
 from zeroone.training.settings import DTYPES, TrainSettings
 
@@ -48,6 +53,7 @@ class Task:
     scaling: Scaling
     classes: list[ClassLabel]
     name: str | None = None
+    image: Shape | None = None  # channels, height, width of a sample, if it is an image
 
     @classmethod
     def prepare(
@@ -57,6 +63,7 @@ class Task:
         settings: TrainSettings,
         test: Labelled | None = None,
         name: str | None = None,
+        image: Shape | None = None,
     ) -> "Task":
         """Check raw data, hold out the validation part, learn the scaling on the rest."""
         dtype = DTYPES[settings.dtype]
@@ -66,12 +73,20 @@ class Task:
         scaling = Scaling.fit(parts["train"].X, dtype, settings.scaling)
         if test is not None:
             parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
-        return cls(parts, scaling, classes, name)
+        if image is not None and math.prod(image) != inputs.shape[1]:
+            raise InputError(
+                f"samples of {inputs.shape[1]} numbers are no images of shape {image}."
+            )
+        return cls(parts, scaling, classes, name, image)
 
     @property
     def n_features(self) -> int:
         """How many inputs a sample has."""
         return self.parts["train"].X.shape[1]
+
+    def shape_for(self, plans: Sequence[LayerPlan]) -> Shape:
+        """How the first layer takes a sample: as an image if it is a convolution."""
+        return check_image(self.image) if plans and plans[0].kernel else (self.n_features,)
 
     @cached_property
     def digests(self) -> dict[str, str]:

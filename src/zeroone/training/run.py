@@ -13,6 +13,7 @@ from zeroone.counts import counts
 from zeroone.heads import make_head
 from zeroone.metrics import Model, error_rates, noise_errors
 from zeroone.network import Network
+from zeroone.operators import Shape
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
@@ -67,6 +68,7 @@ def train(
     *,
     test: Labelled | None = None,
     name: str | None = None,
+    image: Shape | None = None,
     callbacks: Sequence[Callback] = (),
     out: str | Path | None = None,
     resume: bool = False,
@@ -74,7 +76,8 @@ def train(
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
-    ``name`` is what the record calls the data, beside their digests.
+    ``name`` is what the record calls the data, beside their digests; ``image`` is the shape of a
+    sample (channels, height, width), which convolutions need.
     ``test`` is scored after every iteration and never used for anything else.
     ``out`` is a folder for the model and the record; the state of the run is kept there after
     every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
@@ -82,7 +85,7 @@ def train(
     ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
     """
     settings = settings or TrainSettings()
-    task = Task.prepare(X, y, settings, test, name)
+    task = Task.prepare(X, y, settings, test, name, image)
     network = _make_network(task, settings)
     learner = _make_learner(network, task, settings)
     if resume and out is None:
@@ -98,7 +101,7 @@ def train(
     )
     record = new_record("train", settings.describe(), settings.seed)
     record |= describe(learner, task, outcome, noise)
-    record["network"] = [op.describe() for op in network.operators]
+    record["network"] = [layer.describe() for layer in network.layers]
     finished = Run(network, outcome.status, outcome.reason, record)
     if checkpoint and out is not None:
         finished.save(out)
@@ -132,8 +135,10 @@ def _make_network(task: Task, settings: TrainSettings) -> Network:
     std = settings.init_std
     if std is None and settings.solver == "exact":
         std = EXACT_INIT_STD
-    return Network.dense(
-        [task.n_features, *settings.hidden, len(task.classes)],
+    return Network.build(
+        task.shape_for(settings.plans),
+        settings.plans,
+        len(task.classes),
         make_head(settings.head, settings.margin),
         std=std,
         bias=settings.bias,

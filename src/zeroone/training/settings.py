@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
+from zeroone.layers import LayerPlan
 from zeroone.scaling import SCALINGS
 from zeroone.solvers.exact import PAPER, ExactSettings
 from zeroone.solvers.stochastic import StochasticSettings
@@ -21,7 +22,7 @@ SOLVERS = tuple(SOLVER_SETTINGS)
 class TrainSettings:
     """What is trained and how; ``stochastic`` and ``exact`` hold the solvers' own settings.
 
-    hidden: the widths of the hidden layers
+    hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2'
     solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
     head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
     bias: whether each layer gets a constant-1 input
@@ -33,7 +34,7 @@ class TrainSettings:
         data an iteration is a small part of the schedule: give it room
     """
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int | str, ...] = (256, 256)
     solver: str = "stochastic"
     head: str = "softmax"
     margin: float = 1.0
@@ -52,7 +53,7 @@ class TrainSettings:
         one_of("head", self.head, ["hardmax", "softmax"])
         one_of("scaling", self.scaling, SCALINGS)
         one_of("dtype", self.dtype, DTYPES)
-        object.__setattr__(self, "hidden", _checked_widths(self.hidden))
+        object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)
         if self.init_std is not None:
@@ -65,6 +66,11 @@ class TrainSettings:
                 raise InputError("patience needs a validation part, such as validation=0.1.")
         if self.head == "softmax" and self.solver == "exact" and self.exact.printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
+
+    @property
+    def plans(self) -> list[LayerPlan]:
+        """The hidden layers, read."""
+        return [LayerPlan.parse(layer) for layer in self.hidden]
 
     @property
     def own(self) -> StochasticSettings | ExactSettings:
@@ -113,10 +119,11 @@ def _check_known(name: str, solver: str, known: set[str]) -> None:
     one_of("option", name, sorted(known))
 
 
-def _checked_widths(hidden: Any) -> tuple[int, ...]:
+def _checked_layers(hidden: Any) -> tuple[int | str, ...]:
     if not isinstance(hidden, Sequence | np.ndarray) or isinstance(hidden, str):
         raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
-    return tuple(count("every hidden width", width, most=10**6) for width in hidden)
+    plans = [LayerPlan.parse(layer) for layer in hidden]
+    return tuple(str(plan) if plan.kernel else plan.units for plan in plans)
 
 
 # Printed: small Gaussian weights, no biases, no margin. Their spread is not printed.
