@@ -26,6 +26,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/v_step.py --json results/v_step.json
 	$(BIN)/python benchmarks/exact_sweep.py --json results/exact_sweep.json
 	$(BIN)/python benchmarks/train_cost.py --json results/train_cost.json
+	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis zeroone-demo

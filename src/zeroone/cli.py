@@ -392,11 +392,10 @@ def _set_threads(threads: int | None) -> None:
 @contextmanager
 def _folder(folder: Path) -> Iterator[None]:
     """Make the folder before hours of work depend on it; leave no empty one behind a failure."""
+    from zeroone.storage import make_folder
+
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
+    make_folder(folder)
     try:
         yield
     except BaseException:

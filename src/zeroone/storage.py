@@ -53,6 +53,15 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def make_folder(folder: Path) -> Path:
+    """The folder, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
+    return folder
+
+
 def check_writable(path: Path) -> Path:
     """Find out before hours of work whether a file can be written there."""
     if path.is_dir():

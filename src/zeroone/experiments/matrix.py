@@ -21,6 +21,7 @@ from zeroone.checks import InputError
 from zeroone.experiments.cell import FAILED, Cell, run_cell
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
 from zeroone.records import code, read_record, write_record
+from zeroone.storage import make_folder
 
 LOG, LOCK = "log.jsonl", ".lock"
 Event = Progress | Ended
@@ -88,7 +89,7 @@ class Matrix:
         watch: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Run these cells; each record is on disk before ``watch`` hears that its cell ended."""
-        _make_folder(self.folder)
+        make_folder(self.folder)
         lock = FileLock(self.folder / LOCK, timeout=0)
         try:
             with lock, closing(run_tasks(work, cells, jobs=jobs, threads=threads)) as events:
@@ -107,7 +108,7 @@ class Matrix:
             record = cell.new_record() | {"status": FAILED, "reason": ended.failure}
             record["traceback"] = ended.details.splitlines()
         path = self.folder / cell.path
-        _make_folder(path.parent)
+        make_folder(path.parent)
         write_record(path, record)
         self.records[cell] = _read(path)
         self._log(ended, record["status"], seconds)
@@ -175,10 +176,3 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         nested = isinstance(value, dict)
         flat |= _flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return flat
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None

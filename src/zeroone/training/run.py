@@ -17,7 +17,7 @@ from zeroone.operators import Shape
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.storage import remove_leftovers
+from zeroone.storage import make_folder, remove_leftovers
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -52,7 +52,7 @@ class Run:
 
         A run that diverged has a record but no model that could be used.
         """
-        folder = _make(Path(folder))
+        folder = make_folder(Path(folder))
         write_record(folder / RECORD, self.record)
         if self.status is Status.DIVERGED:
             (folder / MODEL).unlink(missing_ok=True)
@@ -111,7 +111,7 @@ def train(
 
 def _open(out: Path, settings: TrainSettings, task: Task, resume: bool) -> Checkpoint:
     """The state file of the run's folder; a new run clears away the results of an earlier one."""
-    checkpoint = Checkpoint(_make(out), settings, task)
+    checkpoint = Checkpoint(make_folder(out), settings, task)
     for name in (RECORD, MODEL):
         remove_leftovers(out / name)
     if resume:
@@ -121,14 +121,6 @@ def _open(out: Path, settings: TrainSettings, task: Task, resume: bool) -> Check
         for name in (RECORD, MODEL):
             (out / name).unlink(missing_ok=True)
     return checkpoint
-
-
-def _make(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
-    return folder
 
 
 def _make_network(task: Task, settings: TrainSettings) -> Network:
