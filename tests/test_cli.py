@@ -119,7 +119,10 @@ BAD = {
     "missing": (("train", "--data", "away.npz", *TINY, "--out", "run"), "there is no data file"),
     "name": (("train", "--data", "digit", *TINY, "--out", "run"), "unknown data 'digit'"),
     "width": (("train", "--data", "digits", "--hidden", "0", "--out", "run"), "hidden width"),
-    "widths": (("train", "--data", "digits", "--hidden", "a,b", "--out", "run"), "--hidden takes"),
+    "widths": (
+        ("train", "--data", "digits", "--hidden", "a,b", "--out", "run"),
+        "a layer is a number of units",
+    ),
     "solver": (("train", "--data", "digits", "--solver", "x", "--out", "run"), "unknown solver"),
     "tau": (
         ("train", "--data", "digits", *EXACT, "--tau", "0", "--out", "run"),
@@ -154,7 +157,10 @@ BAD = {
         "batch=1438 is larger than the 1437 training samples.",
     ),
     "resume": (("train", "--data", "digits", "--out", "run", "--resume"), "no unfinished run"),
-    "no width": (("train", "--data", "digits", "--hidden", "", "--out", "run"), "--hidden takes"),
+    "no width": (
+        ("train", "--data", "digits", "--hidden", "", "--out", "run"),
+        "a layer is a number of units",
+    ),
     "threads": (("demo", "--threads", "0"), "threads must be a whole number"),
     "not a number": (("train", "--data", "digits", "--tau", "x", "--out", "run"), "not a valid"),
     "no option": (("train", "--data", "digits"), "Missing option '--out'"),

@@ -9,10 +9,10 @@ both blocks from F and says where they coincide with a straight-through signal.
 import torch
 from torch import Tensor
 
-from zeroone.operators import Operator
+from zeroone.operators import Dense, Operator
 from zeroone.ops import step, sum_of_squares
 from zeroone.solvers.blocks import u_step
-from zeroone.solvers.linalg import damped_gain
+from zeroone.solvers.linalg import conjugate_gradients, damped_gain
 
 
 def v_one_step(E: Tensor, op: Operator) -> Tensor:
@@ -26,10 +26,20 @@ def v_one_step(E: Tensor, op: Operator) -> Tensor:
 def v_solved(E: Tensor, op: Operator, damping: float) -> Tensor:
     """Solve min_D ||E - W D||^2 + rho ||D||^2 for each sample  (label V-sub-problem).
 
-    rho = ``damping`` times the mean eigenvalue of W^T W, which stands for the paper's pi/tau.
+    rho = ``damping`` times the mean eigenvalue of W^T W, which stands for the paper's pi/tau. A
+    convolution has no matrix to factorise: conjugate gradients, to a part in a thousand.
     """
-    rho = damping * sum_of_squares(op.linear) / op.linear.shape[1]
-    return E @ damped_gain(op.linear, rho).T if rho else torch.zeros_like(E @ op.linear)
+    rho = damping * sum_of_squares(op.linear) * op.positions / op.n_inputs
+    if not rho:
+        return torch.zeros(len(E), *op.shape_in, dtype=E.dtype, device=E.device)
+    if isinstance(op, Dense):
+        return (E @ damped_gain(op.linear, rho).T).reshape(len(E), *op.shape_in)
+    offset = op.apply(torch.zeros(1, *op.shape_in, dtype=E.dtype, device=E.device))
+
+    def normal(D: Tensor) -> Tensor:
+        return op.adjoint(op.apply(D) - offset) + rho * D
+
+    return conjugate_gradients(normal, op.adjoint(E), tol=1e-3, max_iter=50).solution
 
 
 def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: float) -> Tensor:

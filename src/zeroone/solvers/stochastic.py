@@ -15,7 +15,7 @@ from zeroone.checks import InputError, count, not_negative, one_of, positive, sh
 from zeroone.network import Network
 from zeroone.operators import Conv2d
 from zeroone.ops import step
-from zeroone.pooling import Pooled
+from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
 from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs, without
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
@@ -107,6 +107,8 @@ class StochasticBCD:
 
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
         """One batch of scaled inputs: every block once, outer to inner. Gives the scores."""
+        if self.k == 0:
+            balance(self.network, V0)
         V: list[Tensor] = []
         pooled: list[Pooled] = []
         for layer in self.network.layers:
@@ -261,6 +263,21 @@ class StochasticBCD:
             layer.operator = layer.operator.resized(state[f"W{i}"], n_in)
             n_in = layer.operator.n_out
             metric.restore({name: state[f"{name}{i}"] for name in metric.state()})
+
+
+def balance(network: Network, V: Tensor) -> None:
+    """Shift the pooled pre-activations of every filter so that they have mean 0 on scaled inputs.
+
+    The largest of a window is above 0 for nearly all windows of a random start: without this most
+    bits of a pooled layer would be on, and say nothing.
+    """
+    for layer in network.layers[:-1]:
+        P, offset = layer.forward(V), layer.operator.offset
+        if offset is not None and not isinstance(layer.pool, NoPool):
+            mean = P.mean(dim=(0, 2, 3))
+            offset.sub_(mean)
+            P = P - mean[:, None, None]
+        V = step(P)
 
 
 def _others(n: int, gone: Tensor) -> Tensor:
