@@ -335,3 +335,39 @@ def test_a_matrix_of_own_images(command):
     code, out, _ = command("matrix", "spec.toml", "--out", "runs")
     assert code == 0
     assert "Tanh" in out
+
+
+def test_a_convnet_from_own_arrays(command):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    X = rng.normal(size=(80, 8, 8))
+    X[y == 1, 2:5] += 3
+    np.savez("images.npz", X=X[:60], y=y[:60], X_test=X[60:], y_test=y[60:])
+    hidden = "conv3x3:4:max2,6"
+    words = (
+        "--data",
+        "images.npz",
+        "--hidden",
+        hidden,
+        "--epochs",
+        "20",
+        "--quiet",
+        "--out",
+        "run",
+    )
+    assert command("train", *words)[0] == 0
+    record = json.loads(Path("run/record.json").read_text())
+    assert record["result"]["test_error"] < 0.2
+    assert record["settings"]["hidden"] == ["conv3x3:4:max2", 6]
+    assert [layer["kind"] for layer in record["network"]] == ["conv2d", "dense", "dense"]
+    _, out, _ = command("predict", "run", "--data", "images.npz")
+    assert len(out.split()) == 60
+    np.savez("rows.npz", X=X.reshape(80, 64), y=y)
+    code, _, err = command("train", "--data", "rows.npz", "--hidden", hidden, "--out", "other")
+    assert code == 2
+    assert "a convolution needs images" in err
+    assert not Path("other").exists()
+    np.savez("unlike.npz", X=X, y=y, X_test=X[:, :7], y_test=y)
+    code, _, err = command("train", "--data", "unlike.npz", "--hidden", "5", "--out", "other")
+    assert code == 2
+    assert "samples of X have shape (8, 8), of X_test (7, 8)" in err

@@ -252,7 +252,7 @@ def matrix(
 ) -> None:
     """Compare methods: train every cell of the run matrix in the TOML file SPEC, print tables.
 
-    SPEC names data sets, architectures (f3nn:1000-1000, convnet, resnet18, resnet18-3x3), methods
+    SPEC names data sets, architectures (f3nn:1000-1000, lenet, convnet, resnet18, ...), methods
     (relu, sigmoid, swish, selu, tanh, ste, ste-sign, ste-bn, bi-real, ccnn, pcnn, bcd, bcd-hardmax,
     bcd-half) and seeds, the number of repetitions; docs/measures.md shows all of its entries.
     Finished cells of the folder are not run again; a cell that fails says why in its record and

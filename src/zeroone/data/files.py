@@ -1,5 +1,6 @@
 """``--data``: from what a user types to arrays."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -37,4 +38,5 @@ def load_inputs(path: Path) -> NDArray[Any]:
     """The array X of a ``.npz`` file; labels are not needed."""
     if not path.is_file():
         raise InputError(f"there is no data file {path}.")
-    return read_npz(path, needed=("X",))["X"]
+    X = read_npz(path, needed=("X",))["X"]
+    return X if X.ndim <= 2 else X.reshape(len(X), math.prod(X.shape[1:]))

@@ -1,6 +1,7 @@
 """A user's own data: ``.npz`` with X and y, ``.csv`` with a label column, a folder of images."""
 
 import csv
+import math
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,17 +20,32 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def load_npz(path: Path) -> Split:
-    """X, y and perhaps X_test, y_test."""
+    """X, y and perhaps X_test, y_test.
+
+    X is a matrix, or images: (N, height, width) or (N, channels, height, width).
+    """
     arrays = read_npz(path, needed=("X", "y"))
     if ("X_test" in arrays) != ("y_test" in arrays):
         raise InputError(f"{path} has only one of X_test and y_test.")
     for name, array in arrays.items():
-        if array.ndim != {"X": 2, "y": 1}.get(name.removesuffix("_test"), array.ndim):
+        kind = name.removesuffix("_test")
+        if (kind == "X" and array.ndim not in (2, 3, 4)) or (kind == "y" and array.ndim != 1):
             raise InputError(
                 f"{path}: {name} has shape {array.shape}; X must be a matrix with one sample a "
-                f"row, y a vector."
+                f"row, or images, and y a vector."
             )
-    return Split(path.stem, arrays["X"], arrays["y"], arrays.get("X_test"), arrays.get("y_test"))
+    X, X_test = arrays["X"], arrays.get("X_test")
+    if X_test is not None and X_test.shape[1:] != X.shape[1:]:
+        raise InputError(
+            f"{path}: samples of X have shape {X.shape[1:]}, of X_test {X_test.shape[1:]}."
+        )
+    shape = None if X.ndim == 2 else (1, *X.shape[1:])[-3:]
+    return Split(path.stem, _rows(X), arrays["y"], _rows(X_test), arrays.get("y_test"), shape)
+
+
+def _rows(X: Any) -> Any:
+    """One sample a row."""
+    return None if X is None else X.reshape(len(X), math.prod(X.shape[1:]))
 
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:

@@ -116,7 +116,7 @@ class Cell:
             settings = self.settings.describe()
             if self.body:
                 raise InputError(
-                    f"{self.method} trains fully connected networks (f3nn), not "
+                    f"{self.method} trains f3nn and lenet, not the layers on the body of "
                     f"{self.architecture}."
                 )
         content: dict[str, Any] = json.loads(json.dumps(settings | {"noise": self.noise}))
