@@ -7,7 +7,7 @@ product with W^T W, formed beforehand. The ratio is to the faster of the two.
 import torch
 
 from measure import begin, finish, interleaved, parser
-from zeroone.operators import Dense
+from zeroone.operators import Dense, gaussian_weight
 from zeroone.ops import step
 from zeroone.solvers.blocks import row_blocks, v_step, v_step_cg
 from zeroone.solvers.linalg import conjugate_gradients, damped_gain
@@ -25,7 +25,8 @@ def relative_residual(V, U, S, op):
 
 def measure(n, d, dtype, repeats):
     rng = torch.Generator().manual_seed(0)
-    op = Dense.gaussian(d, d, std=STD, bias=False, generator=rng, dtype=dtype)
+    weight = gaussian_weight(d, d, std=STD, bias=False, generator=rng, dtype=dtype)
+    op = Dense(weight, d, bias=False)
     S = step(torch.randn(n, d, generator=rng, dtype=dtype))
     U = op.apply(S) + 0.1 * torch.randn(n, d, generator=rng, dtype=dtype)
     V = {name: torch.empty_like(S) for name in ("factor", "cg", "cg, W^T W formed")}
