@@ -68,7 +68,7 @@ def solver_options(command: Command) -> Command:
         ("damping", float, "stochastic: damping of the W block (default: 4)."),
         ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
-        ("conv-step", float, "stochastic: step of the convolutions (default: 5)."),
+        ("conv-step", float, "stochastic: step of the convolutions (default: 10)."),
         ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
         ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
         ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),

@@ -56,7 +56,7 @@ class StochasticSettings:
     window: float = 1.0
     window_end: float = 0.5
     step: float = 1.0
-    conv_step: float = 5.0
+    conv_step: float = 10.0
     top_step: float = 0.3
     damping: float = 4.0
     v_step: str = "one-step"
