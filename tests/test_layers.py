@@ -14,7 +14,7 @@ from zeroone.ops import step
 from zeroone.pooling import AvgPool, MaxPool, NoPool, make_pool
 from zeroone.solvers.blocks import u_gap_pooled, u_step_pooled
 from zeroone.solvers.signals import v_solved
-from zeroone.solvers.stochastic import balance
+from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings, balance
 
 
 @pytest.mark.parametrize(
@@ -228,3 +228,26 @@ def test_convolutions_need_images(rng):
         ValueError, match=r"samples of 100 numbers are no images of shape \(1, 9, 9\)"
     ):
         train(X, y, settings, image=(1, 9, 9))
+
+
+def test_a_convnet_goes_on_from_its_state(rng):
+    """Filters removed on the way included."""
+    X, y = bars(64, rng)
+    settings = StochasticSettings(keep=0.5)
+
+    def fresh(seed):
+        plans = [LayerPlan.parse(h) for h in CONVNET]
+        network = Network.build((1, 10, 10), plans, 2, SoftmaxCE(), seed=seed)
+        return StochasticBCD(network, settings, 40)
+
+    whole = fresh(0)
+    for k in range(40):
+        if k == 17:
+            state = {name: T.clone() for name, T in whole.state().items()}
+        whole.update(X, y, rng)
+    other = fresh(1)
+    other.restore(state)
+    for _ in range(17, 40):
+        other.update(X, y, rng)
+    assert whole.network.operators[0].n_out == 3
+    assert torch.equal(whole.network.scores(X), other.network.scores(X))
