@@ -281,6 +281,11 @@ def test_matrices_that_cannot_be(command):
     code, _, err = command("matrix", "spec.toml", "--out", "runs")
     assert code == 2
     assert "needs images of 18 x 18 pixels or more, these have 8 x 8" in err
+    Path("spec.toml").write_text(MATRIX.replace("f3nn:8", "lenet"))
+    code, _, err = command("matrix", "spec.toml", "--out", "runs")
+    assert code == 2
+    assert "layer 2 (conv5x5:64:max2): a kernel of 5 x 5" in err
+    assert "larger than its input (32, 2, 2)" in err
     Path("spec.toml").write_text(MATRIX.replace("digits", "mnist"))
     code, _, err = command("matrix", "spec.toml", "--out", "runs")
     assert code == 2

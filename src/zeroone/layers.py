@@ -5,6 +5,7 @@ convolution with 32 filters, and options follow colons: ``max2`` or ``average2``
 2 x 2, ``stride2``, ``pad1``. A convolution's padding is 0 unless said.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ class LayerPlan:
         dtype: torch.dtype,
     ) -> Layer:
         """A layer with Gaussian weights; without ``std`` their spread is 1 / sqrt(fan-in)."""
-        columns = shape_in[0] * self.kernel**2 if self.kernel else _numbers(shape_in)
+        columns = shape_in[0] * self.kernel**2 if self.kernel else math.prod(shape_in)
         spread = columns**-0.5 if std is None else std
         weight = gaussian_weight(
             self.units, columns, std=spread, bias=bias, generator=generator, dtype=dtype
@@ -112,6 +113,14 @@ class LayerPlan:
         layer = Layer(operator, make_pool(self.pool, self.window))
         _ = layer.shape_out  # refuses windows that do not fit
         return layer
+
+
+def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
+    """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
+    convolutions = [plan for plan in plans if plan.kernel]
+    if plans and plans[0].kernel:
+        generator = torch.Generator().manual_seed(0)
+        build_layers(convolutions, check_image(image), generator=generator, dtype=torch.float32)
 
 
 def check_image(shape: Shape | None) -> Shape:
@@ -129,13 +138,6 @@ def _option(name: str, number: int) -> dict[str, Any]:
     if name in ("max", "average"):
         return {"pool": name, "window": number}
     return {"padding": number} if name == "pad" else {"stride": number}
-
-
-def _numbers(shape: Shape) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
 
 
 def build_layers(

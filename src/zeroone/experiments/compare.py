@@ -13,6 +13,7 @@ from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.spec import Spec
 from zeroone.experiments.tables import failures, print_summary, summarise
 from zeroone.experiments.workers import fitting_jobs, usable_cores
+from zeroone.layers import check_layers
 from zeroone.records import new_record, write_record
 from zeroone.storage import check_writable
 
@@ -71,3 +72,5 @@ def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
         matrix.check_data(name, split.digest())
         for body in {cell.body for cell in todo if cell.data == name and cell.body}:
             check_image(body, split.shape)
+        for cell in {cell.architecture: cell for cell in todo if cell.data == name}.values():
+            check_layers(cell.settings.plans, split.shape)
