@@ -70,7 +70,7 @@ def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
                 raise
             continue
         matrix.check_data(name, split.digest())
-        for body in {cell.body for cell in todo if cell.data == name and cell.body}:
-            check_image(body, split.shape)
-        for cell in {cell.architecture: cell for cell in todo if cell.data == name}.values():
-            check_layers(cell.settings.plans, split.shape)
+        for planned in {cell.architecture: cell for cell in todo if cell.data == name}.values():
+            if planned.body:
+                check_image(planned.body, split.shape)
+            check_layers(planned.settings.plans, split.shape)
