@@ -4,7 +4,7 @@
 
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
-with every U-step on MNIST, 784-500-500-10). Our settings were tuned on a validation part.
+with every U-step on MNIST, 784-500-500-10), ``conv`` (0/1 convolutions and all, end to end). Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
 goes on with the missing and the failed ones, ``--only-failed`` with these alone.
@@ -81,6 +81,7 @@ SUITES = {
         mlp(("mnist",), ("bcd-hardmax", "bcd-half", "plain"), plain=PLAIN),
     ],
     "blocks": [blocks()],
+    "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
     "small": [],
 }
 

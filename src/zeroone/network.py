@@ -1,4 +1,4 @@
-"""A 0/1 network: scaling, then linear operators with a step between them, then a head.
+"""A 0/1 network: scaling, perhaps a body, linear operators with a step between them, a head.
 
 A network is judged by its consistent forward pass, V_i = step(W_i V_{i-1}), never by the values
 that a solver holds in its U and V blocks (erratum E5).
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
@@ -26,7 +27,7 @@ from zeroone.scaling import Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # without a body 1: what reads no bodies can read it
 BATCH_ROWS = 4096
 
 ClassLabel = int | float | str | bool
@@ -41,7 +42,9 @@ class Network:
         head: Head,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
+        body: Body | None = None,
     ) -> None:
+        """``scaling`` is that of the inputs; a ``body`` makes features of them for the layers."""
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
@@ -51,12 +54,17 @@ class Network:
                     f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
                     f"takes {above.operator.shape_in}."
                 )
-        self.head = head
+        self.head, self.body = head, body
+        if body is not None and body.n_features != self.layers[0].operator.n_inputs:
+            raise InputError(
+                f"the body makes {body.n_features} features but the first layer takes "
+                f"{self.layers[0].operator.n_inputs}."
+            )
         self.scaling = scaling or Scaling.identity(self.n_features, self.dtype)
         if len(self.scaling.centre) != self.n_features:
             raise InputError(
-                f"the scaling is for {len(self.scaling.centre)} features but the first operator "
-                f"takes {self.n_features}."
+                f"the scaling is for {len(self.scaling.centre)} features but the network takes "
+                f"{self.n_features}."
             )
         self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
         if len(self.classes) != self.n_classes:
@@ -112,7 +120,7 @@ class Network:
     @property
     def n_features(self) -> int:
         """How many inputs a sample has."""
-        return self.layers[0].operator.n_inputs
+        return self.body.n_inputs if self.body else self.layers[0].operator.n_inputs
 
     @property
     def n_classes(self) -> int:
@@ -124,8 +132,21 @@ class Network:
         """For each operator whether its inputs are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
 
+    def on_body(self, body: Body, scaling: Scaling) -> "Network":
+        """The network of this one's layers, which took the body's features, on the body itself."""
+        return Network(self.layers, self.head, scaling, self.classes, body)
+
+    def features(self, V: Tensor) -> Tensor:
+        """What the first layer takes, of already scaled inputs."""
+        if self.body is None:
+            return V
+        with torch.no_grad():
+            features: Tensor = self.body(V)
+        return features
+
     def forward(self, V: Tensor) -> Tensor:
         """The scores U_h of already scaled inputs."""
+        V = self.features(V)
         for layer in self.layers[:-1]:
             V = step(layer.forward(V))
         return self.layers[-1].forward(V)
@@ -137,6 +158,7 @@ class Network:
     def hidden_bits(self, V: Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for already scaled inputs."""
         activations = []
+        V = self.features(V)
         for layer in self.layers[:-1]:
             V = step(layer.forward(V))
             activations.append(V)
@@ -164,7 +186,7 @@ class Network:
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, all or nothing."""
         header = {
-            "version": FORMAT_VERSION,
+            "version": 1 if self.body is None else FORMAT_VERSION,
             "package": __version__,
             "layers": [layer.describe() for layer in self.layers],
             "head": self.head.describe(),
@@ -173,6 +195,9 @@ class Network:
         tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
+        if self.body is not None:
+            header["body"] = self.body.describe()
+            tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
         return write_tensors(Path(path), MODEL, header, tensors)
 
 
@@ -184,7 +209,8 @@ def load(path: str | Path) -> Network:
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
         _check_loaded(path, tensors, header["classes"])
-        return Network(layers, head, scaling, header["classes"])
+        body = _build_body(header["body"], tensors) if "body" in header else None
+        return Network(layers, head, scaling, header["classes"], body)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 
@@ -199,6 +225,11 @@ def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) ->
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     if not plain or len(set(classes)) != len(classes):
         raise InputError(f"{path} has class labels that are not plain and distinct.")
+
+
+def _build_body(described: dict[str, Any], tensors: dict[str, Tensor]) -> Body:
+    own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
+    return Body.rebuild(described, own)
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-from zeroone.baselines.bodies import check_image
+from zeroone.bodies import check_image
 from zeroone.checks import InputError, count
 from zeroone.data.files import load_data
 from zeroone.experiments.board import board
