@@ -4,7 +4,8 @@
 
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
-with every U-step on MNIST, 784-500-500-10), ``conv`` (0/1 convolutions and all, end to end). Our settings were tuned on a validation part.
+with every U-step on MNIST, 784-500-500-10), ``conv`` (0/1 convolutional networks, end to end).
+Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
 goes on with the missing and the failed ones, ``--only-failed`` with these alone.
@@ -62,6 +63,10 @@ def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spe
     return Spec(data, ("f3nn:1000-1000",), methods, rivals=rivals, variants=variants)
 
 
+def on_body(data: str, *architectures: str) -> Spec:
+    return Spec((data,), architectures, ("bcd", "ste", "relu"))
+
+
 def blocks() -> Spec:
     variants = {}
     for v_step, v_damping in (("one-step", 10.0), ("solve", 10.0), ("solve", 1.0)):
@@ -82,6 +87,12 @@ SUITES = {
     ],
     "blocks": [blocks()],
     "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
+    "features": [
+        on_body("mnist", "convnet@5"),
+        on_body("fashion-mnist", "convnet@2", "convnet@5"),
+    ],
+    "cifar10": [on_body("cifar10", "resnet18@10")],
+    "cifar100": [on_body("cifar100", "resnet18@10")],
     "small": [],
 }
 

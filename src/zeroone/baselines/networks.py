@@ -1,5 +1,7 @@
 """A network of any activation: a body or none, then the layers that a 0/1 network has as well."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -20,22 +22,21 @@ class Stage(nn.Module):
 
     def __init__(self, plan: LayerPlan, shape_in: Shape, norm: bool, activation: nn.Module) -> None:
         super().__init__()
-        self.plan = plan
+        self.plan, self.shape_in = plan, shape_in
         if plan.kernel:
-            self.shape_in = shape_in
             self.linear: nn.Conv2d | nn.Linear = nn.Conv2d(
                 shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding
             )
         else:
-            self.shape_in = (torch.Size(shape_in).numel(),)
-            self.linear = nn.Linear(self.shape_in[0], plan.units)
+            self.linear = nn.Linear(math.prod(shape_in), plan.units)
         self.pool = POOLS[plan.pool](plan.window)
         make_norm = nn.BatchNorm2d if plan.kernel else nn.BatchNorm1d
         self.norm = make_norm(plan.units) if norm else nn.Identity()
         self.activation = activation
 
     def forward(self, V: Tensor) -> Tensor:  # noqa: D102
-        pooled = self.pool(self.linear(V.reshape(len(V), *self.shape_in)))
+        images = V.reshape(len(V), *self.shape_in) if self.plan.kernel else V.flatten(1)
+        pooled = self.pool(self.linear(images))
         out: Tensor = self.activation(self.norm(pooled))
         return out
 

@@ -71,6 +71,6 @@ def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
             continue
         matrix.check_data(name, split.digest())
         for planned in {cell.architecture: cell for cell in todo if cell.data == name}.values():
-            if planned.body:
-                check_image(planned.body, split.shape)
+            if planned.plan.body:
+                check_image(planned.plan.body, split.shape)
             check_layers(planned.settings.plans, split.shape)

@@ -190,7 +190,7 @@ def describe(
         "residuals": last.get("residuals", {}),
         "result": {
             **errors,
-            **_in_noise(model, task.raw or task.parts, noise),
+            **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
@@ -208,7 +208,7 @@ def _errors(model: Model, parts: dict[str, Part]) -> dict[str, float]:
     }
 
 
-def _in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> dict[str, Any]:
+def in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> dict[str, Any]:
     """Of the test part if there is one, else of the validation part, else of the training part."""
     if not levels:
         return {}
