@@ -421,6 +421,8 @@ def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
     assert rows[0]["paper_flops_millions"] == 0.382
     assert "0.382M" in capsys.readouterr().out
     assert paper_flops("cifar100", "resnet18", "bcd") == 182.9
+    assert paper_flops("cifar100", "resnet18@10", "bcd") == 182.9
+    assert paper_flops("cifar100", "resnet18@10:9", "bcd") is None
     assert paper_flops("cifar100", "resnet18", "pcnn") is None
     assert paper_flops("mnist", "f3nn", "relu") is None
 

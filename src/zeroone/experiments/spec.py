@@ -18,7 +18,7 @@ learning_rate = 3e-3
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, product
@@ -127,7 +127,7 @@ class Spec:
         )
 
 
-def with_bodies(cells: Sequence[Cell]) -> list[Cell]:
+def with_bodies(cells: Iterable[Cell]) -> list[Cell]:
     """The cells, each body's before the first one on it."""
     both = [[cell] if cell.below is None else [cell.below, cell] for cell in cells]
     return list(dict.fromkeys(chain.from_iterable(both)))

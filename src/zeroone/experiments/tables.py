@@ -36,7 +36,8 @@ _COLUMN |= dict.fromkeys(("ste", "ste-sign", "ccnn", "pcnn", "bi-real"), 1)
 
 def paper_flops(data: str, architecture: str, method: str) -> float | None:
     """In millions, if the paper prints some for such a network (for PCNN not on CIFAR-100)."""
-    printed = _PRINTED.get((data, architecture))
+    name = architecture.partition("@")[0] if ":" not in architecture else architecture
+    printed = _PRINTED.get((data, name))
     if printed is None or method not in _COLUMN or (data, method) == ("cifar100", "pcnn"):
         return None
     return printed[_COLUMN[method]]

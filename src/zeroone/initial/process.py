@@ -44,6 +44,7 @@ def train_on_body(
     image: Shape | None = None,
     callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
     resume: bool = False,
+    noise: Sequence[float] = (),
 ) -> Run:
     """Both stages, as ``train`` does the second one; the body is kept in ``out``/initial.
 
@@ -77,6 +78,7 @@ def train_on_body(
         # Interrupted before its first state was kept, the second stage begins.
         resume=resume and ((out / STATE).exists() or (out / RECORD).exists()),
         features=features,
+        noise=noise,
     )
 
 
