@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from zeroone.allocator import keep_freed_memory
 from zeroone.checks import InputError, count, one_of
 from zeroone.options import (
     data_dir_option,
@@ -333,6 +334,7 @@ def main() -> None:
     # A waiting thread spins a little, then sleeps: spinning for long costs minutes on a busy
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    keep_freed_memory()
     try:
         app(standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too

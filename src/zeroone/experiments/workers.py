@@ -16,6 +16,7 @@ from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from zeroone.allocator import keep_freed_memory
 from zeroone.checks import InputError
 from zeroone.training import Callback
 
@@ -77,6 +78,7 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    keep_freed_memory()
     try:
         pipe.send(("result", work(task, [Reporter(pipe)])))
     except Exception as error:
