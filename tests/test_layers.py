@@ -164,7 +164,7 @@ def test_a_pooled_layer_starts_balanced(rng):
     balance(network, X)
     assert before > 0.7
     assert 0.3 < float(network.hidden_bits(X)[0].mean()) < 0.7
-    assert network.layers[0].forward(X).mean(dim=(0, 2, 3)).abs().max() < 1e-4
+    assert network.layers[0].forward([X]).mean(dim=(0, 2, 3)).abs().max() < 1e-4
     assert torch.equal(network.layers[1].operator.weight, others)  # it has no pooling
 
 
