@@ -19,7 +19,7 @@ from zeroone.operators import Conv2d
 from zeroone.ops import add_up, step
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
-from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs, without
+from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
 
 V_STEPS = ("one-step", "solve")
@@ -100,7 +100,10 @@ class StochasticBCD:
         """``n_batches`` is the length of the whole training, over which the flip rate falls."""
         self.network, self.settings, self.n_batches = network, settings, n_batches
         # Of each link: the operators first, then the shortcuts.
-        self.metrics = [Metric(settings.damping, bias=x.operator.bias) for x in network.links]
+        self.metrics = [
+            Metric(settings.damping, bias=network.operators[link.layer].bias)
+            for link in network.links
+        ]
         self.widths = [op.n_out for op in network.operators[:-1]]
         # The hidden units that are left, by their number at the start.
         self.units = [torch.arange(width) for width in self.widths]
@@ -187,17 +190,17 @@ class StochasticBCD:
 
     def _update_W(self, i: int, E: Tensor, V: list[Tensor], B: Tensor) -> None:
         """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
-        layers = self.network.layers
-        top = i == len(layers) - 1
+        layer, top = self.network.layers[i], i == len(self.network.layers) - 1
         size = self.settings.top_step if top else self.settings.step
-        if isinstance(layers[i].operator, Conv2d):
+        if isinstance(layer.operator, Conv2d):
             size = self.settings.conv_step / B[0, 0].numel()
         for link, metric in self._blocks:
             if link.layer == i:
-                metric.add_step(link.operator, E, V[link.source], size / len(E))
+                inputs = V[link.source]
+                metric.add_step(link.operator, E, inputs, size / len(E), layer.operator)
         if not top:
             spread = self._spread(B)[:, None]
-            for op in layers[i].operators:
+            for op in layer.operators:
                 op.weight.div_(spread)
 
     def _spread(self, B: Tensor) -> Tensor:
@@ -265,8 +268,8 @@ class StochasticBCD:
         stay = _others(self.network.operators[i].n_in, gone)
         for link, metric in self._consumers(i):
             op = link.operator
-            columns = op.columns_of(gone)[: len(gone) * op.group]
-            op.weight = without(op.weight, metric.inverse(), columns)
+            columns = op.columns_of(gone)
+            metric.empty(op, columns, self.network.operators[link.layer])
             if i == 0:  # inputs still come
                 metric.dead = torch.cat([metric.dead, columns])
             else:
