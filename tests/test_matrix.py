@@ -125,7 +125,7 @@ def test_architectures(text, expected):
         ({"architectures": ["f3nn:"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f3nn:10x10"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f4nn"]}, "unknown architecture 'f4nn'.*Did you mean 'f3nn'"),
-        ({"architectures": ["convnet"]}, "bcd trains f3nn and lenet"),
+        ({"architectures": ["convnet"]}, "bcd trains f3nn, lenet and resnet18-bits"),
         ({"methods": ["rleu"]}, "unknown method 'rleu'.*Did you mean 'relu'"),
         ({"methods": []}, "needs methods, a list of names"),
         ({"data": "digits"}, "needs data, a list of names"),

@@ -15,10 +15,26 @@ from zeroone.data.files import load_data
 from zeroone.records import new_record
 from zeroone.training import Callback, Status, TrainSettings, train
 
-# The body of each architecture, and the hidden widths of the dense layers on it.
+
+def residual_layers(widths: Sequence[int]) -> tuple[str, ...]:
+    """A stem and stages of two residual blocks each, as in ResNet-18; later stages begin strided.
+
+    The classes take the bits of every position of the last stage: averaging them would not leave
+    bits, and pooling before the step loses what the positions say.
+    """
+    layers = [f"conv3x3:{widths[0]}:pad1"]
+    for stage, width in enumerate(widths):
+        for block in range(2):
+            stride = ":stride2" if stage and not block else ""
+            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
+    return tuple(layers)
+
+
+# The body of each architecture, and the hidden layers on it.
 ARCHITECTURES: dict[str, tuple[str | None, tuple[int | str, ...]]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
+    "resnet18-bits": (None, residual_layers((32, 64, 128, 256))),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
@@ -116,8 +132,8 @@ class Cell:
             settings = self.settings.describe()
             if self.body:
                 raise InputError(
-                    f"{self.method} trains f3nn and lenet, not the layers on the body of "
-                    f"{self.architecture}."
+                    f"{self.method} trains f3nn, lenet and resnet18-bits, not the layers on the "
+                    f"body of {self.architecture}."
                 )
         content: dict[str, Any] = json.loads(json.dumps(settings | {"noise": self.noise}))
         return content
