@@ -4,7 +4,10 @@
 
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
-with every U-step on MNIST, 784-500-500-10). Our settings were tuned on a validation part.
+with every U-step on MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to
+end), ``features`` (MNIST and Fashion-MNIST, 576-2000-2000-10 on a body after an initial process),
+``cifar10`` and ``cifar100`` (512-1500-1500 on a ResNet-18, and all activations 0/1).
+Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
 goes on with the missing and the failed ones, ``--only-failed`` with these alone.
@@ -24,10 +27,10 @@ from measure import begin, finish, parser
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.experiments.board import board
-from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.cell import FAILED, INITIAL, Cell, run_cell
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import Method
-from zeroone.experiments.spec import Spec
+from zeroone.experiments.spec import Spec, with_bodies
 from zeroone.experiments.tables import failures, print_summary, summarise
 from zeroone.experiments.workers import fitting_jobs
 
@@ -62,6 +65,10 @@ def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spe
     return Spec(data, ("f3nn:1000-1000",), methods, rivals=rivals, variants=variants)
 
 
+def on_body(data: str, *architectures: str) -> Spec:
+    return Spec((data,), architectures, ("bcd", "ste", "relu"))
+
+
 def blocks() -> Spec:
     variants = {}
     for v_step, v_damping in (("one-step", 10.0), ("solve", 10.0), ("solve", 1.0)):
@@ -81,6 +88,13 @@ SUITES = {
         mlp(("mnist",), ("bcd-hardmax", "bcd-half", "plain"), plain=PLAIN),
     ],
     "blocks": [blocks()],
+    "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
+    "features": [
+        on_body("mnist", "convnet@5"),
+        on_body("fashion-mnist", "convnet@2", "convnet@5"),
+    ],
+    "cifar10": [on_body("cifar10", "resnet18@10")],
+    "cifar100": [on_body("cifar100", "resnet18@10")],
     "small": [],
 }
 
@@ -126,10 +140,14 @@ def make_cells(options: argparse.Namespace) -> Iterable[Cell]:
         for seed in range(options.seeds):
             for data in ("digits", "breast-cancer"):
                 yield from (Folds(data, "f3nn:256-256", method, seed) for method in SMALL)
+    common = {"epochs": options.epochs, "batch": 256}
     for spec in SUITES[options.suite]:
-        for cell in replace(spec, seeds=options.seeds).cells():
-            common = {"epochs": options.epochs, "batch": 256, "seed": cell.repetition}
-            yield replace(cell, options=common | cell.options)
+        cells = replace(spec, seeds=options.seeds).cells()
+        yield from with_bodies(
+            replace(cell, options=common | {"seed": cell.repetition} | cell.options)
+            for cell in cells
+            if cell.method != INITIAL
+        )
 
 
 def labels(options: argparse.Namespace) -> dict[str, Method]:
@@ -164,6 +182,7 @@ def as_entries(matrix: Matrix) -> list[dict[str, Any]]:
             entry["failed"] = record["reason"]
         else:
             entry |= record["result"] | {"seconds_per_epoch": times.get(cell)}
+            entry["history"] = [h["test_error"] for h in record.get("history", [])]
         entries.append(entry)
     return entries
 

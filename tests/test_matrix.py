@@ -15,8 +15,9 @@ from filelock import FileLock
 
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.checks import InputError
+from zeroone.experiments.architectures import Architecture
 from zeroone.experiments.board import _table, board
-from zeroone.experiments.cell import Cell, parse_architecture, run_cell
+from zeroone.experiments.cell import Cell, run_cell
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.spec import Spec
@@ -113,10 +114,22 @@ def test_seeds_come_from_all_four():
         ("lenet", (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500))),
         ("resnet18", ("resnet18", (1500, 1500))),
         ("resnet18-3x3:64", ("resnet18-3x3", (64,))),
+        ("convnet@5", ("small", (2000, 2000), 5)),
+        ("convnet@2:30-20", ("small", (30, 20), 2)),
     ],
 )
 def test_architectures(text, expected):
-    assert parse_architecture(text) == expected
+    assert Architecture.parse(text) == Architecture(*expected)
+
+
+def test_a_body_without_initial_process_has_bits_as_well():
+    assert Architecture.parse("convnet:9").bits == (
+        "conv3x3:32:max2",
+        "conv3x3:64:max2",
+        "conv3x3:64",
+        9,
+    )
+    assert Architecture.parse("convnet@1:9").bits == (9,)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +138,18 @@ def test_architectures(text, expected):
         ({"architectures": ["f3nn:"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f3nn:10x10"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f4nn"]}, "unknown architecture 'f4nn'.*Did you mean 'f3nn'"),
-        ({"architectures": ["convnet"]}, "bcd trains f3nn, lenet and resnet18-bits"),
+        ({"architectures": ["f3nn@3"]}, "f3nn has no body that an initial process could train"),
+        ({"architectures": ["convnet@0"]}, "epochs of an initial process must be a whole number"),
+        ({"architectures": ["convnet@"]}, "written like convnet:1000-1000"),
+        (
+            {"architectures": ["convnet@1"], "initial": {"epochs": 3}},
+            "unknown option of an initial process 'epochs'",
+        ),
+        (
+            {"architectures": ["convnet@1"], "initial": {"bach": 3}},
+            "unknown option of an initial process 'bach'.*Did you mean 'batch'",
+        ),
+        ({"architectures": ["convnet@1"], "initial": {"batch": 1}}, "batch must be a whole number"),
         ({"methods": ["rleu"]}, "unknown method 'rleu'.*Did you mean 'relu'"),
         ({"methods": []}, "needs methods, a list of names"),
         ({"data": "digits"}, "needs data, a list of names"),
@@ -397,6 +421,8 @@ def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
     assert rows[0]["paper_flops_millions"] == 0.382
     assert "0.382M" in capsys.readouterr().out
     assert paper_flops("cifar100", "resnet18", "bcd") == 182.9
+    assert paper_flops("cifar100", "resnet18@10", "bcd") == 182.9
+    assert paper_flops("cifar100", "resnet18@10:9", "bcd") is None
     assert paper_flops("cifar100", "resnet18", "pcnn") is None
     assert paper_flops("mnist", "f3nn", "relu") is None
 

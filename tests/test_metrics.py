@@ -7,9 +7,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.bodies import Block, make_body
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
+from zeroone.bodies import Block, make_body
 from zeroone.counts import Operations, counts, operations, parameters, walk
 from zeroone.heads import SoftmaxCE
 from zeroone.metrics import Noise, classes_ahead, error_rate, error_rates, noise_errors

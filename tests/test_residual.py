@@ -17,7 +17,7 @@ from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import train_rival
 from zeroone.counts import counts, parameters
 from zeroone.data.embedded import load_embedded
-from zeroone.experiments.cell import ARCHITECTURES
+from zeroone.experiments.architectures import ARCHITECTURES
 from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.layers import Layer, LayerPlan, recent
 from zeroone.network import Network
@@ -158,7 +158,7 @@ def rewritten(path, change):
 def test_only_files_with_shortcuts_have_the_new_version(tmp_path):
     """An older reader would leave the shortcuts out: it must refuse."""
     path = tmp_path / "model.safetensors"
-    for hidden, version in ((HIDDEN, 2), ((), 1)):
+    for hidden, version in ((HIDDEN, 3), ((), 1)):
         build(hidden).save(path)
         assert rewritten(path, lambda *_: None)["version"] == version
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,86 +10,17 @@ from typing import Any
 import click
 
 from zeroone.checks import InputError, count, one_of
+from zeroone.options import (
+    data_dir_option,
+    data_option,
+    initial_options,
+    json_option,
+    label_option,
+    model_argument,
+    run_options,
+    solver_options,
+)
 from zeroone.version import __version__
-
-Command = Callable[..., None]
-
-data_option = click.option(
-    "--data",
-    required=True,
-    help="digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with arrays "
-    "X and y, a .csv file, or a folder of images by class.",
-)
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Where data sets are kept (default: $ZEROONE_DATA, else the platform's cache folder).",
-)
-json_option = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Write the numbers here."
-)
-label_option = click.option("--label", help="The label column of a .csv file (default: the last).")
-model_argument = click.argument("model", type=click.Path(path_type=Path))
-
-
-def run_options(command: Command) -> Command:
-    """The options of every command that trains."""
-    for option in (
-        click.option("--quiet", is_flag=True, help="No progress."),
-        click.option("--threads", type=int, help="CPU threads (default: all cores; demo: 1)."),
-        click.option("--seed", default=0, show_default=True, help="Seed of the random start."),
-    ):
-        command = option(command)
-    return command
-
-
-def solver_options(command: Command) -> Command:
-    """The solvers' numbers; None leaves the preset's or the default value."""
-    for name, kind, text in (
-        ("max-iter", int, "exact: sweeps over all blocks (the paper's K)."),
-        ("pgm-steps", int, "exact: steps of each W block (the paper's L)."),
-        ("beta", float, "exact: size of a W step (default: from the Lipschitz constant)."),
-        ("pi", float, "exact: weight of V = step(U)."),
-        ("tau", float, "exact: weight of U = W V."),
-        ("gamma", float, "exact: weight of the ridge term."),
-        ("u-step", str, "stochastic: expected (default), drawn or half."),
-        ("v-step", str, "stochastic: one-step (default) or solve."),
-        ("v-damping", float, "stochastic: damping of the solved V block (default: 10)."),
-        (
-            "input-dropout",
-            float,
-            "stochastic: inputs dropped (default: 0.2; 0 below 16 features).",
-        ),
-        (
-            "smoothing",
-            float,
-            "stochastic: label smoothing, or its like for hardmax (default: 0.1).",
-        ),
-        ("damping", float, "stochastic: damping of the W block (default: 4)."),
-        ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
-        ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
-        ("conv-step", float, "stochastic: step of the convolutions (default: 10)."),
-        ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
-        ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
-        ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),
-        (
-            "flip-rate",
-            float,
-            "stochastic: scale of the hidden steps, at the start (default: 0.2).",
-        ),
-        ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
-        ("batch", int, "stochastic: samples a batch (default: 256)."),
-        ("epochs", int, "stochastic: passes over the data (default: 10, more on small data)."),
-        ("lam", float, "Price of a unit; 0 prunes nothing."),
-        ("margin", float, "hardmax: lead by which a class must win to count as right."),
-        (
-            "patience",
-            int,
-            "Stop, and go back to the best, after so many epochs without a better one.",
-        ),
-    ):
-        command = click.option(f"--{name}", type=kind, help=text)(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -141,6 +72,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 @click.option("--scaling", help="Of the inputs: auto (default), common or feature.")
 @click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
+@initial_options
 @solver_options
 @run_options
 def train(
@@ -159,36 +91,27 @@ def train(
 
     Example: zeroone train --data digits --hidden 300,300 --out runs/digits
 
+    Example: zeroone train --data mnist --initial-epochs 5 --hidden 2000,2000 --out runs/features
+
     After an interruption, the same command with --resume goes on where it stopped.
     """
     _set_threads(threads)
-    from zeroone.data.files import load_data
-    from zeroone.experiments.console import print_results, progress
-    from zeroone.training import TrainSettings
-    from zeroone.training import train as run_training
+    from zeroone.experiments.single import train_one
 
     given = {name: value for name, value in options.items() if value is not None}
     if hidden is not None:
         given["hidden"] = tuple(hidden.split(","))
-    settings = TrainSettings.from_options(preset, **given)
-    split = load_data(data, data_dir=data_dir, label=label)
-    with _folder(out), progress("training", quiet=quiet) as callbacks:
-        run = run_training(
-            split.X,
-            split.y,
-            settings,
-            test=split.test,
-            name=split.name,
-            image=split.shape,
-            callbacks=callbacks,
-            out=out,
+    with _folder(out):
+        train_one(
+            data,
+            out,
+            given,
+            preset=preset,
+            data_dir=data_dir,
+            label=label,
             resume=resume,
+            quiet=quiet,
         )
-    if run.status == "diverged":
-        raise InputError(
-            f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
-        )
-    print_results(f"{split.name}: {run.status}, {run.reason}", {str(out): run.record})
 
 
 @app.command()

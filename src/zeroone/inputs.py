@@ -7,11 +7,14 @@ from torch import Tensor
 
 from zeroone.checks import InputError
 
+ROWS = 4096  # samples that are looked at together
+
 
 def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     """A matrix of finite numbers with at least one row and one column.
 
-    Bytes stay bytes, and on disk if they are memory-mapped; all else becomes ``dtype``.
+    Bytes stay bytes; all else becomes ``dtype``. What is memory-mapped and needs no change stays
+    on disk.
     """
     array = X.numpy(force=True) if isinstance(X, Tensor) else np.asarray(X)
     if array.ndim != 2:
@@ -27,13 +30,17 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     if array.dtype == np.uint8:
         usable = array.flags.writeable and array.flags.c_contiguous
         return torch.from_numpy(array if usable else array.copy())
-    native = np.float64 if dtype == torch.float64 else np.float32
+    native = np.dtype(np.float64 if dtype == torch.float64 else np.float32)
+    # Copied but if it is memory-mapped for reading: nobody else can change it under our hands.
+    mapped = isinstance(X, np.memmap) and array.dtype == native and X.mode == "c"
     with np.errstate(over="ignore"):
-        tensor = torch.from_numpy(np.array(array, dtype=native, order="C"))
-    if not bool(torch.isfinite(tensor).all()):
+        kept = array if mapped else np.array(array, dtype=native, order="C")
+    tensor = torch.from_numpy(kept)
+    sizes = [float(rows.abs().max()) for rows in torch.split(tensor, ROWS)]
+    if not np.isfinite(sizes).all():
         raise InputError("X contains NaN or infinity (or a number too large for the dtype).")
     largest = torch.finfo(dtype).max ** 0.4  # so that its square, summed, is still a number
-    if float(tensor.abs().max()) > largest:
+    if max(sizes) > largest:
         raise InputError(f"X holds numbers beyond {largest:.0e}, too large for {dtype}.")
     return tensor
 

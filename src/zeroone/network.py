@@ -1,4 +1,4 @@
-"""A 0/1 network: scaling, then linear operators with a step between them, then a head.
+"""A 0/1 network: scaling, perhaps a body, linear operators with a step between them, a head.
 
 Shortcuts may lead from earlier activations around layers; see ``Layer``.
 
@@ -18,6 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
@@ -29,7 +30,7 @@ from zeroone.scaling import Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 2  # of files with shortcuts; those without are of version 1, as they always were
+FORMAT_VERSION = 3  # with shortcuts; without them 2 with a body and 1 without, for older readers
 BATCH_ROWS = 4096
 
 ClassLabel = int | float | str | bool
@@ -44,7 +45,9 @@ class Network:
         head: Head,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
+        body: Body | None = None,
     ) -> None:
+        """``scaling`` is that of the inputs; a ``body`` makes features of them for the layers."""
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
@@ -54,14 +57,19 @@ class Network:
                     f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
                     f"takes {above.operator.shape_in}."
                 )
+        self.head, self.body = head, body
+        if body is not None and body.n_features != self.layers[0].operator.n_inputs:
+            raise InputError(
+                f"the body makes {body.n_features} features but the first layer takes "
+                f"{self.layers[0].operator.n_inputs}."
+            )
         for i in range(len(self.layers)):
             self._check_shortcut(i)
-        self.head = head
         self.scaling = scaling or Scaling.identity(self.n_features, self.dtype)
         if len(self.scaling.centre) != self.n_features:
             raise InputError(
-                f"the scaling is for {len(self.scaling.centre)} features but the first operator "
-                f"takes {self.n_features}."
+                f"the scaling is for {len(self.scaling.centre)} features but the network takes "
+                f"{self.n_features}."
             )
         self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
         if len(self.classes) != self.n_classes:
@@ -165,7 +173,7 @@ class Network:
     @property
     def n_features(self) -> int:
         """How many inputs a sample has."""
-        return self.layers[0].operator.n_inputs
+        return self.body.n_inputs if self.body else self.layers[0].operator.n_inputs
 
     @property
     def n_classes(self) -> int:
@@ -177,13 +185,25 @@ class Network:
         """For each operator whether its inputs are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
 
+    def on_body(self, body: Body, scaling: Scaling) -> "Network":
+        """The network of this one's layers, which took the body's features, on the body itself."""
+        return Network(self.layers, self.head, scaling, self.classes, body)
+
+    def features(self, V: Tensor) -> Tensor:
+        """What the first layer takes, of already scaled inputs."""
+        if self.body is None:
+            return V
+        with torch.no_grad():
+            features: Tensor = self.body(V)
+        return features
+
     def recent(self, V0: Tensor) -> deque[Tensor]:
         """A place for the activations of scaled inputs, for as long as they are needed."""
         return recent(V0, (layer.skip for layer in self.layers))
 
     def forward(self, V0: Tensor) -> Tensor:
         """The scores U_h of already scaled inputs."""
-        V = self.recent(V0)
+        V = self.recent(self.features(V0))
         for layer in self.layers[:-1]:
             V.append(step(layer.forward(V)))
         return self.layers[-1].forward(V)
@@ -194,7 +214,7 @@ class Network:
 
     def hidden_bits(self, V0: Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for already scaled inputs."""
-        V = [V0]
+        V = [self.features(V0)]
         for layer in self.layers[:-1]:
             V.append(step(layer.forward(V)))
         return V[1:]
@@ -218,10 +238,17 @@ class Network:
         """Raw inputs, checked; bytes stay bytes until a batch is scaled."""
         return check_width(check_inputs(X, self.dtype), self.n_features)
 
+    @property
+    def _format_version(self) -> int:
+        """The oldest that a reader must know: one that leaves out what it does not is worse."""
+        if self.shortcuts:
+            return FORMAT_VERSION
+        return 1 if self.body is None else 2
+
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, all or nothing."""
         header = {
-            "version": FORMAT_VERSION if self.shortcuts else 1,
+            "version": self._format_version,
             "package": __version__,
             "layers": [layer.describe() for layer in self.layers],
             "head": self.head.describe(),
@@ -231,6 +258,9 @@ class Network:
         tensors |= {f"layers.{x.layer}.shortcut": x.operator.weight for x in self.shortcuts}
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
+        if self.body is not None:
+            header["body"] = self.body.describe()
+            tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
         return write_tensors(Path(path), MODEL, header, tensors)
 
 
@@ -242,7 +272,8 @@ def load(path: str | Path) -> Network:
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
         _check_loaded(path, tensors, header["classes"])
-        return Network(layers, head, scaling, header["classes"])
+        body = _build_body(header["body"], tensors) if "body" in header else None
+        return Network(layers, head, scaling, header["classes"], body)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 
@@ -257,6 +288,11 @@ def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) ->
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     if not plain or len(set(classes)) != len(classes):
         raise InputError(f"{path} has class labels that are not plain and distinct.")
+
+
+def _build_body(described: dict[str, Any], tensors: dict[str, Tensor]) -> Body:
+    own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
+    return Body.rebuild(described, own)
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:

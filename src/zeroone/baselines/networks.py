@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.bodies import make_body
 from zeroone.baselines.settings import RivalSettings
+from zeroone.bodies import Body, make_body
 from zeroone.counts import walk
 from zeroone.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
 from zeroone.operators import Conv2d, Dense, Operator, Shape
@@ -101,7 +101,8 @@ class FloatNetwork(nn.Module):
         self.n_features = int(n_in)
         self.plans = plans = [LayerPlan.parse(width) for width in hidden]
         activation = ACTIVATIONS[settings.activation]
-        self.body, bits = None, False
+        self.body: nn.Module | None = None
+        bits = False
         shape: Shape = (self.n_features,)
         if settings.body is not None:
             in_body = activation if settings.body_activation == "own" else ACTIVATIONS["relu"]
@@ -120,6 +121,16 @@ class FloatNetwork(nn.Module):
         stages.append(Stage(LayerPlan(int(n_classes)), shapes, False, nn.Identity()))
         self.stages = nn.ModuleList(stages)
         self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
+
+    @property
+    def convolves(self) -> bool:
+        """Whether its inputs are images for a convolution."""
+        return self.body is not None or len(self.operators[0].shape_in) > 1
+
+    def on_body(self, body: Body, scaling: Scaling) -> "FloatNetwork":
+        """Put the layers, which took a body's features, on the body itself: it takes images now."""
+        self.body, self.scaling, self.n_features = body, scaling, body.n_inputs
+        return self
 
     def forward(self, V: Tensor) -> Tensor:
         """The scores of scaled inputs."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.bodies import BODIES
+from zeroone.bodies import BODIES
 from zeroone.checks import InputError, one_of, positive, share
 
 BODY_ACTIVATIONS = ("relu", "own")

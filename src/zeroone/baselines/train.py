@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,14 +13,16 @@ from zeroone.baselines.settings import RivalSettings
 from zeroone.records import new_record
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
 from zeroone.training.parts import Labelled, Task
-from zeroone.training.run import describe
+from zeroone.training.run import describe, open_checkpoint
 
 # The settings of training that a rival shares with a 0/1 network; it has no use for others.
 USED = (
     "hidden",
     "scaling",
+    "augment",
     "validation",
     "patience",
     "dtype",
@@ -41,20 +44,40 @@ def train_rival(
     image: tuple[int, ...] | None = None,
     callbacks: Sequence[Callback] = (),
     noise: Sequence[float] = (),
+    out: Path | None = None,
+    resume: bool = False,
+    features: Features | None = None,
 ) -> tuple[FloatNetwork, dict[str, Any]]:
     """The trained network and the record of its run.
 
     Of ``settings`` it uses what ``USED`` names. ``image`` is the shape of a sample (channels,
-    height, width), for a convolutional body; ``noise`` as in ``train``.
+    height, width), for convolutions; ``noise``, ``features`` and ``resume`` as in ``train``. Of
+    the folder ``out`` it uses only the state file, which it removes at the end.
     """
-    task = Task.prepare(X, y, settings, test, name, image)
+    task = Task.prepare(X, y, settings, test, name, image, features)
     s, part = settings.stochastic, task.parts["train"]
-    plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
     model = start(task, rival, settings)
-    learner = Epochs(AdamRule(model, rival, plan.total), part, task.scaling, plan)
-    outcome = run_loop(learner, task.parts, patience=settings.patience, callbacks=callbacks)
-    record = new_record("train", describe_rival(rival, settings), settings.seed)
-    return model, record | describe(learner, task, outcome, noise)
+    plan = BatchPlan.make(
+        part, s.epochs, s.batch, s.input_dropout, settings.seed, convolves=model.convolves
+    )
+    rule = AdamRule(model, rival, plan.total)
+    learner = Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
+    described, checkpoint = describe_rival(rival, settings), None
+    if out is not None:
+        checkpoint = open_checkpoint(out, described, task, resume=resume)
+    outcome = run_loop(
+        learner,
+        task.parts,
+        patience=settings.patience,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+    record = new_record("train", described, settings.seed)
+    record |= describe(learner, task, outcome, noise)
+    if checkpoint is not None:
+        checkpoint.remove()
+    return model, record
 
 
 def describe_rival(rival: RivalSettings, settings: TrainSettings) -> dict[str, Any]:

@@ -3,55 +3,31 @@
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import USED, describe_rival, train_rival
 from zeroone.checks import InputError, one_of
+from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
+from zeroone.experiments.architectures import Architecture
+from zeroone.initial import InitialSettings, make_features
 from zeroone.records import new_record
 from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.features import Features
+from zeroone.training.parts import known_part
+from zeroone.training.run import RECORD, in_noise
 
-
-def residual_layers(widths: Sequence[int]) -> tuple[str, ...]:
-    """A stem and stages of two residual blocks each, as in ResNet-18; later stages begin strided.
-
-    The classes take the bits of every position of the last stage: averaging them would not leave
-    bits, and pooling before the step loses what the positions say.
-    """
-    layers = [f"conv3x3:{widths[0]}:pad1"]
-    for stage, width in enumerate(widths):
-        for block in range(2):
-            stride = ":stride2" if stage and not block else ""
-            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
-    return tuple(layers)
-
-
-# The body of each architecture, and the hidden layers on it.
-ARCHITECTURES: dict[str, tuple[str | None, tuple[int | str, ...]]] = {
-    "f3nn": (None, (2000, 2000)),
-    "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
-    "resnet18-bits": (None, residual_layers((32, 64, 128, 256))),
-    "convnet": ("small", (2000, 2000)),
-    "resnet18": ("resnet18", (1500, 1500)),
-    "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
-}
 FAILED = "failed"
+INITIAL = "initial"  # the method of a cell that trains the body of others
 RIVAL_OPTIONS = [f.name for f in fields(RivalSettings) if f.name != "body"]  # the architecture's
-
-
-def parse_architecture(text: str) -> tuple[str | None, tuple[int | str, ...]]:
-    """Body and hidden widths of ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``resnet18`` ..."""
-    name, colon, widths = str(text).partition(":")
-    body, hidden = ARCHITECTURES[one_of("architecture", name, ARCHITECTURES)]
-    if colon:
-        if not re.fullmatch(r"\d+(-\d+)*", widths):
-            raise InputError(f"architectures are written like {name}:1000-1000, got {text!r}.")
-        hidden = tuple(int(width) for width in widths.split("-"))
-    return body, hidden
+INITIAL_OPTIONS = [f.name for f in fields(InitialSettings) if f.name not in ("body", "epochs")]
+SHARED = ("scaling", "validation", "dtype")  # options of training that a body shares
 
 
 def _as_name(text: str) -> str:
@@ -66,8 +42,9 @@ def _as_name(text: str) -> str:
 class Cell:
     """One training run of a matrix: the four that name it, and all else that decides its result.
 
-    ``options``: of training, and of ``RivalSettings`` if the method is a ``rival``. ``label`` is
-    the label column of a ``.csv`` file.
+    ``options``: of training, and of ``RivalSettings`` if the method is a ``rival``. ``initial``:
+    those of the initial process, if the architecture has one. ``label`` is the label column of a
+    ``.csv`` file, ``store`` a folder for bodies and the states of unfinished cells.
     """
 
     data: str
@@ -76,9 +53,11 @@ class Cell:
     repetition: int
     rival: bool = False
     options: dict[str, Any] = field(default_factory=dict, hash=False)
+    initial: dict[str, Any] = field(default_factory=dict, hash=False)
     noise: tuple[float, ...] = ()
     data_dir: Path | None = None
     label: str | None = None
+    store: Path | None = field(default=None, compare=False)
 
     @property
     def key(self) -> dict[str, Any]:
@@ -91,8 +70,14 @@ class Cell:
 
     @property
     def seed(self) -> int:
-        """Of the four: no two cells share their random numbers, unless ``options`` say so."""
-        digest = hashlib.sha256(json.dumps(list(self.key.values())).encode()).digest()
+        """Of the four: no two cells share their random numbers, unless ``options`` say so.
+
+        Cells on the same body share its seed, and so the samples that are held out.
+        """
+        what = list(self.key.values())
+        if self.plan.initial_epochs:
+            what = [self.data, self.plan.body, self.plan.initial_epochs, self.repetition]
+        digest = hashlib.sha256(json.dumps(what).encode()).digest()
         return int(self.options.get("seed", int.from_bytes(digest[:4])))
 
     @property
@@ -103,38 +88,64 @@ class Cell:
         return Path(*names, f"{self.repetition}.json")
 
     @property
-    def body(self) -> str | None:
-        """The convolutional body of its architecture."""
-        return parse_architecture(self.architecture)[0]
+    def plan(self) -> Architecture:
+        """What its architecture says."""
+        return Architecture.parse(self.architecture)
 
     @property
     def settings(self) -> TrainSettings:
         """How it is trained; refuses what its method has no use for."""
-        _, hidden = parse_architecture(self.architecture)
         options: dict[str, Any] = dict(self.options)
         if self.rival:
             options = {k: v for k, v in options.items() if k not in RIVAL_OPTIONS}
             for name in options:
                 one_of("option of a network trained by Adam", name, [*USED, *RIVAL_OPTIONS])
+        hidden = self.plan.hidden if self.rival else self.plan.bits
         return TrainSettings.from_options(**options | {"hidden": hidden, "seed": self.seed})
 
     @property
     def rival_settings(self) -> RivalSettings:
         """What is trained by Adam."""
         own = {name: value for name, value in self.options.items() if name in RIVAL_OPTIONS}
-        return RivalSettings(body=self.body, **own)
+        return RivalSettings(body=None if self.plan.initial_epochs else self.plan.body, **own)
+
+    @property
+    def initial_settings(self) -> InitialSettings | None:
+        """How the body below it is trained first, if it is."""
+        plan = self.plan
+        if plan.body is None or not plan.initial_epochs:
+            return None
+        for name in self.initial:
+            one_of("option of an initial process", name, INITIAL_OPTIONS)
+        return InitialSettings(plan.body, plan.initial_epochs, **self.initial)
+
+    @property
+    def below(self) -> "Cell | None":
+        """The cell that trains the body below this one; all on one body have the same."""
+        if self.initial_settings is None or self.method == INITIAL:
+            return None
+        shared = {k: v for k, v in self.options.items() if k in (*SHARED, "seed")}
+        return replace(self, method=INITIAL, rival=False, options=shared)
+
+    @property
+    def body_folder(self) -> Path:
+        """Where the body below it is kept."""
+        what = json.dumps([self.describe()["initial"], self.seed]).encode()
+        name = f"{_as_name(self.data)}-{self.plan.body}-{self.plan.initial_epochs}"
+        digest = hashlib.sha256(what).hexdigest()[:8]
+        return (self.store or Path()) / "bodies" / f"{name}-{digest}"
 
     def describe(self) -> dict[str, Any]:
         """All that decides its result, as JSON gives it back; refuses what cannot be."""
+        settings: dict[str, Any] = {}
         if self.rival:
             settings = describe_rival(self.rival_settings, self.settings)
-        else:
+        elif self.method != INITIAL:
             settings = self.settings.describe()
-            if self.body:
-                raise InputError(
-                    f"{self.method} trains f3nn, lenet and resnet18-bits, not the layers on the "
-                    f"body of {self.architecture}."
-                )
+        initial = self.initial_settings
+        if initial is not None:
+            training = initial.training(self.settings)
+            settings["initial"] = describe_rival(initial.rival, training)
         content: dict[str, Any] = json.loads(json.dumps(settings | {"noise": self.noise}))
         return content
 
@@ -146,26 +157,76 @@ class Cell:
 
 
 def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Train and score: the record, and the ``seconds`` of each iteration, no part of it."""
+    """Train and score: the record, and the ``seconds`` of each iteration, no part of it.
+
+    With a ``store``, a cell that was interrupted goes on from its last state.
+    """
     record = cell.new_record()  # first: what is committed meanwhile is not what runs
     split = load_data(cell.data, data_dir=cell.data_dir, label=cell.label)
-    arguments: dict[str, Any] = {
-        "test": split.test,
-        "name": split.name,
-        "image": split.shape,
-        "callbacks": callbacks,
-        "noise": cell.noise,
-    }
-    if cell.rival:
-        _, trained = train_rival(split.X, split.y, cell.rival_settings, cell.settings, **arguments)
-    else:
-        trained = train(split.X, split.y, cell.settings, **arguments).record
+    trained = _train(cell, split, callbacks)
     seconds = _take_seconds(trained)
     record |= _measured(trained)
     record["data"]["digest"] = split.digest()
     if record["status"] == Status.DIVERGED:
         record["status"] = FAILED
     return {"record": record, "seconds": seconds}
+
+
+def _train(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """The record of a training."""
+    data: dict[str, Any] = {"test": split.test, "name": split.name, "image": split.shape}
+    if cell.method == INITIAL:
+        return _train_body(cell, split, callbacks)
+    more: dict[str, Any] = {"callbacks": callbacks, "noise": cell.noise}
+    if cell.initial_settings is not None:
+        if not (cell.body_folder / RECORD).exists():
+            raise InputError("the initial process that trains its body has no result.")
+        more["features"] = _make_features(cell, split)
+    if cell.store is None:
+        return _train_layers(cell, split, **data, **more)
+    out = cell.store / "unfinished" / cell.path.with_suffix("")
+    more |= {"out": out, "resume": (out / STATE).exists()}
+    trained = _train_layers(cell, split, **data, **more)
+    shutil.rmtree(out)
+    return trained
+
+
+def _train_body(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """The record of an initial process, with the errors in noise."""
+    features = _make_features(cell, split, callbacks)
+    parts = {"train": (split.X, split.y)} | ({"test": split.test} if split.test else {})
+    network, classes = features.network, features.network.classes
+    known = {
+        name: known_part(X, y, classes, network.n_features, network.dtype)
+        for name, (X, y) in parts.items()
+    }
+    record = features.record
+    record["result"] |= in_noise(network, known, cell.noise)
+    return record
+
+
+def _train_layers(cell: Cell, split: Split, **arguments: Any) -> dict[str, Any]:
+    X, y = split.X, split.y
+    if cell.rival:
+        return train_rival(X, y, cell.rival_settings, cell.settings, **arguments)[1]
+    return train(X, y, cell.settings, **arguments).record
+
+
+def _make_features(cell: Cell, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
+    initial = cell.initial_settings
+    assert initial is not None
+    return make_features(
+        split.X,
+        split.y,
+        initial,
+        cell.settings,
+        cell.body_folder,
+        test=split.test,
+        name=split.name,
+        image=split.shape,
+        callbacks=(callbacks, ()),
+        resume=(cell.body_folder / STATE).exists(),
+    )
 
 
 def _measured(trained: dict[str, Any]) -> dict[str, Any]:

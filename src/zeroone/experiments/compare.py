@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-from zeroone.baselines.bodies import check_image
+from zeroone.bodies import check_image
 from zeroone.checks import InputError, count
 from zeroone.data.files import load_data
 from zeroone.experiments.board import board
@@ -71,6 +71,6 @@ def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
             continue
         matrix.check_data(name, split.digest())
         for planned in {cell.architecture: cell for cell in todo if cell.data == name}.values():
-            if planned.body:
-                check_image(planned.body, split.shape)
+            if planned.plan.body:
+                check_image(planned.plan.body, split.shape)
             check_layers(planned.settings.plans, split.shape)

@@ -25,11 +25,12 @@ class Bar(Callback):
     """A bar that moves with every batch."""
 
     def __init__(self, bars: Progress, label: str) -> None:
-        self.bars, self.task = bars, bars.add_task(label, total=None, state="")
+        self.bars = bars
+        self.task = bars.add_task(label, total=None, state="", visible=False)
 
     def on_start(self, done: int, total: int) -> None:
         """Learn how far it is."""
-        self.bars.update(self.task, completed=done, total=total)
+        self.bars.update(self.task, completed=done, total=total, visible=True)
 
     def on_batch(self, iteration: int, done: int, total: int) -> None:
         """Move on."""
@@ -63,9 +64,16 @@ class Lines(Callback):
 @contextmanager
 def progress(label: str, *, quiet: bool = False) -> Iterator[list[Callback]]:
     """Callbacks: a bar on a terminal, plain lines elsewhere, none if quiet."""
+    with stages(label, quiet=quiet) as (callbacks,):
+        yield callbacks
+
+
+@contextmanager
+def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
+    """The callbacks of each stage of a training; a stage shows once it has begun."""
     console = Console(stderr=True)
     if quiet:
-        yield []
+        yield [[] for _ in labels]
     elif console.is_terminal:
         columns = (
             TextColumn("{task.description}"),
@@ -75,9 +83,9 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[list[Callback]]:
             TextColumn("{task.fields[state]}"),
         )
         with Progress(*columns, console=console) as bars:
-            yield [Bar(bars, label)]
+            yield [[Bar(bars, label)] for label in labels]
     else:
-        yield [Lines(label)]
+        yield [[Lines(label)] for label in labels]
 
 
 @contextmanager
@@ -114,8 +122,8 @@ def say(sentence: str) -> None:
 def _state(entry: dict[str, Any]) -> str:
     errors = [f"{p} error {_percent(entry[f'{p}_error'])}" for p in PARTS if f"{p}_error" in entry]
     value = f"F {entry['F']:.4g}" if "F" in entry else f"loss {entry['loss']:.4g}"
-    flipped = [f"bits flipped {'-'.join(map(_percent, entry['flipped']))}"]
-    return ", ".join([value, *errors, *(flipped if entry.get("flipped") else [])])
+    shares = "-".join(map(_percent, entry.get("flipped", [])))
+    return ", ".join([value, *errors, *([f"bits flipped {shares}"] if shares else [])])
 
 
 def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:

@@ -7,9 +7,9 @@ long it took.
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ import torch
 from filelock import FileLock, Timeout
 
 from zeroone.checks import InputError
-from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.cell import FAILED, INITIAL, Cell, run_cell
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
 from zeroone.records import code, read_record, write_record
 from zeroone.storage import make_folder
 
-LOG, LOCK = "log.jsonl", ".lock"
+LOG, LOCK, STORE = "log.jsonl", ".lock", ".store"  # the last: bodies, and states to go on from
 Event = Progress | Ended
 
 
@@ -88,17 +88,24 @@ class Matrix:
         work: Work = run_cell,
         watch: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Run these cells; each record is on disk before ``watch`` hears that its cell ended."""
+        """Run these cells, bodies first; a record is on disk before ``watch`` hears of its end."""
         make_folder(self.folder)
-        lock = FileLock(self.folder / LOCK, timeout=0)
+        stored = [replace(cell, store=self.folder / STORE) for cell in cells]
+        bodies = [cell for cell in stored if cell.method == INITIAL]
+        others = [cell for cell in stored if cell.method != INITIAL]
         try:
-            with lock, closing(run_tasks(work, cells, jobs=jobs, threads=threads)) as events:
-                for event in events:
-                    if isinstance(event, Ended):
-                        self._keep(event)
-                    watch(event)
+            with FileLock(self.folder / LOCK, timeout=0):
+                for wave in (bodies, others):
+                    with closing(run_tasks(work, wave, jobs=jobs, threads=threads)) as events:
+                        self._follow(events, watch)
         except Timeout:
             raise InputError(f"another run is at work in {self.folder}.") from None
+
+    def _follow(self, events: Iterable[Event], watch: Callable[[Event], None]) -> None:
+        for event in events:
+            if isinstance(event, Ended):
+                self._keep(event)
+            watch(event)
 
     def _keep(self, ended: Ended) -> None:
         cell, seconds = ended.task, []

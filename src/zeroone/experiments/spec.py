@@ -10,15 +10,18 @@ noise = [0, 0.1, 0.2]          # perhaps: levels at which the test error is meas
 epochs = 10
 [rivals]                       # perhaps: options of every rival
 smoothing = 0.0
+[initial]                      # perhaps: options of initial processes
+batch = 64
 [variants.ste-fast]            # perhaps: methods of its own
 method = "ste"
 learning_rate = 3e-3
 """
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ class Spec:
     label: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
     rivals: dict[str, Any] = field(default_factory=dict)
+    initial: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
@@ -76,6 +80,7 @@ class Spec:
         for level in self.noise:
             not_negative("every noise level", level)
         tables = {"train": self.train, "rivals": self.rivals, **self.variants}
+        tables["initial"] = self.initial
         for table, options in tables.items():
             _refuse_named(table, options)
         for name in self.methods:
@@ -87,7 +92,10 @@ class Spec:
         return METHODS | {name: variant(name, options) for name, options in self.variants.items()}
 
     def cells(self, data_dir: Path | None = None) -> list[Cell]:
-        """All of them, the first repetition of each first; refuses settings that cannot be."""
+        """All of them, the first repetition of each first; refuses settings that cannot be.
+
+        The cell of an initial process comes before those on its body.
+        """
         for name in self.variants:  # also those that no row uses
             self._cell(self.data[0], "f3nn", name, 0, data_dir).describe()
         cells = [
@@ -98,7 +106,7 @@ class Spec:
         ]
         for cell in cells:
             cell.describe()
-        return cells
+        return with_bodies(cells)
 
     def _cell(
         self, data: str, architecture: str, name: str, repetition: int, data_dir: Path | None
@@ -112,10 +120,17 @@ class Spec:
             repetition,
             method.rival,
             options,
+            self.initial,
             noise=self.noise,
             data_dir=data_dir,
             label=self.label,
         )
+
+
+def with_bodies(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells, each body's before the first one on it."""
+    both = [[cell] if cell.below is None else [cell.below, cell] for cell in cells]
+    return list(dict.fromkeys(chain.from_iterable(both)))
 
 
 def _check_entry(name: str, value: Any) -> None:
@@ -128,7 +143,7 @@ def _check_entry(name: str, value: Any) -> None:
         raise InputError("noise must be a list of levels, such as [0, 0.1].")
     if name == "label" and not isinstance(value, str):
         raise InputError("label must be the name of a column.")
-    if name in ("train", "rivals", "variants") and not isinstance(value, dict):
+    if name in ("train", "rivals", "initial", "variants") and not isinstance(value, dict):
         raise InputError(f"{name} must be a table of a run matrix, [{name}].")
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zeroone.experiments.cell import FAILED
+from zeroone.experiments.cell import FAILED, INITIAL
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS, Method
 
@@ -36,7 +36,8 @@ _COLUMN |= dict.fromkeys(("ste", "ste-sign", "ccnn", "pcnn", "bi-real"), 1)
 
 def paper_flops(data: str, architecture: str, method: str) -> float | None:
     """In millions, if the paper prints some for such a network (for PCNN not on CIFAR-100)."""
-    printed = _PRINTED.get((data, architecture))
+    name = architecture.partition("@")[0] if ":" not in architecture else architecture
+    printed = _PRINTED.get((data, name))
     if printed is None or method not in _COLUMN or (data, method) == ("cifar100", "pcnn"):
         return None
     return printed[_COLUMN[method]]
@@ -57,7 +58,7 @@ def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[dict
             "data": data,
             "architecture": architecture,
             "method": method,
-            "label": methods[method].label if method in methods else method,
+            "label": _label(method, methods),
             "n": len(good),
             "planned": len(members),
             "failed": [record["reason"] for record in records if record["status"] == FAILED],
@@ -69,6 +70,12 @@ def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[dict
             row["seconds_per_iteration"] = statistics.median(seconds) if seconds else None
         rows.append(row)
     return rows
+
+
+def _label(method: str, methods: dict[str, Method]) -> str:
+    if method == INITIAL:
+        return "initial process (Adam)"
+    return methods[method].label if method in methods else method
 
 
 def _order(matrix: Matrix) -> Any:

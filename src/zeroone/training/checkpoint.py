@@ -13,7 +13,6 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.training.parts import Task
-from zeroone.training.settings import TrainSettings
 from zeroone.version import __version__
 
 STATE_VERSION = 1
@@ -35,11 +34,14 @@ class Progress:
 class Checkpoint:
     """The state file of a run's folder."""
 
-    def __init__(self, folder: Path, settings: TrainSettings, task: Task) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], task: Task) -> None:
+        """``settings``: all that decide the result."""
         self.path = folder / FILE
+        # Sums, and so the last bits, depend on the number of threads.
+        counts = settings | {"threads": torch.get_num_threads()}
         # As JSON gives it back: tuples become lists.
         self.identity = json.loads(
-            json.dumps({"settings": _what_counts(settings), "data": task.digests}, default=float)
+            json.dumps({"settings": counts, "data": task.digests}, default=float)
         )
         self.written = -math.inf
 
@@ -109,11 +111,6 @@ class Checkpoint:
         """The run is finished and its results are written."""
         self.path.unlink(missing_ok=True)
         remove_leftovers(self.path)
-
-
-def _what_counts(settings: TrainSettings) -> dict[str, Any]:
-    """The settings, and the threads: sums, and so the last bits, depend on their number."""
-    return settings.flat() | {"threads": torch.get_num_threads()}
 
 
 def _strip(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

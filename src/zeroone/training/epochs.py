@@ -14,6 +14,7 @@ from zeroone.checks import InputError
 from zeroone.metrics import Model
 from zeroone.ops import classify
 from zeroone.scaling import Scaling
+from zeroone.training.augment import CropFlip
 from zeroone.training.learner import Iteration, OnBatch, Status, silent
 from zeroone.training.parts import Part
 
@@ -60,12 +61,23 @@ class BatchPlan:
 
     @classmethod
     def make(
-        cls, part: Part, epochs: int | None, batch: int | None, dropout: float | None, seed: int
+        cls,
+        part: Part,
+        epochs: int | None,
+        batch: int | None,
+        dropout: float | None,
+        seed: int,
+        *,
+        convolves: bool = False,
     ) -> "BatchPlan":
-        """For a training part; None takes what works for its size."""
+        """For a training part; None takes what works for its size.
+
+        ``convolves``: whether the inputs are images for a convolution. Filters, shared between
+        positions, need no dropout of single pixels; on MNIST it cost them accuracy.
+        """
         n, n_features = part.X.shape
         if dropout is None:
-            dropout = DROPOUT if n_features >= FEATURES_TO_DROP else 0.0
+            dropout = 0.0 if convolves or n_features < FEATURES_TO_DROP else DROPOUT
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(BATCH, n)))
@@ -102,6 +114,7 @@ class Epochs:
     part: Part
     scaling: Scaling
     batch_plan: BatchPlan
+    augment: CropFlip | None = None
     limit: int = field(init=False)
     at_limit: tuple[Status, str] = field(init=False)
 
@@ -156,7 +169,8 @@ class Epochs:
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
         rng = self.batch_plan.generator(epoch)
         for rows in self.batch_plan.rows(len(self.part.y), rng):
-            V0 = self.scaling.apply(self.part.X[rows])
+            X = self.part.X[rows]
+            V0 = self.scaling.apply(self.augment.apply(X, rng) if self.augment else X)
             yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], rng
 
     def state(self) -> dict[str, Tensor]:

@@ -3,8 +3,9 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -17,6 +18,8 @@ from zeroone.layers import LayerPlan, check_image
 from zeroone.network import ClassLabel
 from zeroone.operators import Shape
 from zeroone.scaling import Scaling
+from zeroone.training.augment import CropFlip
+from zeroone.training.features import Features
 from zeroone.training.settings import DTYPES, TrainSettings
 
 Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
@@ -54,6 +57,8 @@ class Task:
     classes: list[ClassLabel]
     name: str | None = None
     image: Shape | None = None  # channels, height, width of a sample, if it is an image
+    features: Features | None = None  # of a body: then the parts hold these
+    raw: dict[str, Part] = field(default_factory=dict)  # and these are the parts that it took
 
     @classmethod
     def prepare(
@@ -64,20 +69,30 @@ class Task:
         test: Labelled | None = None,
         name: str | None = None,
         image: Shape | None = None,
+        features: Features | None = None,
     ) -> "Task":
-        """Check raw data, hold out the validation part, learn the scaling on the rest."""
+        """Check raw data, hold out the validation part, learn the scaling on the rest.
+
+        With ``features`` these are what is learned from, in place of the raw inputs.
+        """
         dtype = DTYPES[settings.dtype]
-        inputs = check_inputs(X, dtype)
-        codes, classes = encode_labels(y, len(inputs))
-        parts = _cut_validation(Part(inputs, codes), settings)
+        parts, classes = _cut(X, y, test, settings)
+        n_inputs = parts["train"].X.shape[1]
+        if image is not None and math.prod(image) != n_inputs:
+            raise InputError(f"samples of {n_inputs} numbers are no images of shape {image}.")
+        raw: dict[str, Part] = {}
+        if features is not None:
+            if settings.augment != "none":
+                raise InputError("features are computed once: augment is for the body's training.")
+            made = None
+            if test is not None and features.test is not None:
+                made = (features.test, test[1])
+            raw, (parts, _) = parts, _cut(features.train, y, made, settings)
+            image = None
         scaling = Scaling.fit(parts["train"].X, dtype, settings.scaling)
-        if test is not None:
-            parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
-        if image is not None and math.prod(image) != inputs.shape[1]:
-            raise InputError(
-                f"samples of {inputs.shape[1]} numbers are no images of shape {image}."
-            )
-        return cls(parts, scaling, classes, name, image)
+        task = cls(parts, scaling, classes, name, image, features, raw)
+        task.augmentation(settings)  # refuses samples that are no images
+        return task
 
     @property
     def n_features(self) -> int:
@@ -88,10 +103,25 @@ class Task:
         """How the first layer takes a sample: as an image if it is a convolution."""
         return check_image(self.image) if plans and plans[0].kernel else (self.n_features,)
 
+    def augmentation(self, settings: TrainSettings) -> CropFlip | None:
+        """How its images are changed, if they are."""
+        return None if settings.augment == "none" else CropFlip(check_image(self.image))
+
+    def whole(self, model: Any) -> Any:
+        """The network that takes raw inputs: with features, ``model`` on their body."""
+        if self.features is None:
+            return model
+        return model.on_body(self.features.body(self.scaling), self.features.scaling)
+
     @cached_property
     def digests(self) -> dict[str, str]:
         """The fingerprint of each part, taken once: the state and the record need it."""
         return {name: part.digest() for name, part in self.parts.items()}
+
+    @cached_property
+    def raw_digests(self) -> dict[str, str]:
+        """The same of what a body takes, if there is one."""
+        return {name: part.digest() for name, part in self.raw.items()} or self.digests
 
     def probe(self, size: int) -> Tensor:
         """Some scaled training inputs."""
@@ -108,6 +138,19 @@ def known_part(
     """Raw inputs and labels as a network scores them; a label it does not know is never right."""
     inputs = check_width(check_inputs(X, dtype), n_features)
     return Part(inputs, encode_known_labels(y, classes, len(inputs)))
+
+
+def _cut(
+    X: ArrayLike | Tensor, y: ArrayLike | Tensor, test: Labelled | None, settings: TrainSettings
+) -> tuple[dict[str, Part], list[ClassLabel]]:
+    """The parts of checked data, and the classes; the same rows are held out for the same y."""
+    dtype = DTYPES[settings.dtype]
+    inputs = check_inputs(X, dtype)
+    codes, classes = encode_labels(y, len(inputs))
+    parts = _cut_validation(Part(inputs, codes), settings)
+    if test is not None:
+        parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
+    return parts, classes
 
 
 def _cut_validation(part: Part, settings: TrainSettings) -> dict[str, Part]:

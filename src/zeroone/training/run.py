@@ -21,6 +21,7 @@ from zeroone.storage import make_folder, remove_leftovers
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.features import Features
 from zeroone.training.learner import Learner, Status
 from zeroone.training.loop import Outcome
 from zeroone.training.loop import run as run_loop
@@ -73,6 +74,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     noise: Sequence[float] = (),
+    features: Features | None = None,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
@@ -83,14 +85,18 @@ def train(
     every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
     as many threads, the result is the same to the bit as if the run had never been interrupted.
     ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
+    ``features``: what a trained body makes of X (see ``zeroone.initial``); the layers are then
+    trained on these, and the network that comes out takes X.
     """
     settings = settings or TrainSettings()
-    task = Task.prepare(X, y, settings, test, name, image)
+    task = Task.prepare(X, y, settings, test, name, image, features)
     network = _make_network(task, settings)
     learner = _make_learner(network, task, settings)
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
-    checkpoint = _open(Path(out), settings, task, resume) if out is not None else None
+    checkpoint = None
+    if out is not None:
+        checkpoint = open_checkpoint(Path(out), settings.flat(), task, resume=resume)
     outcome = run_loop(
         learner,
         task.parts,
@@ -102,15 +108,15 @@ def train(
     record = new_record("train", settings.describe(), settings.seed)
     record |= describe(learner, task, outcome, noise)
     record["network"] = [layer.describe() for layer in network.layers]
-    finished = Run(network, outcome.status, outcome.reason, record)
+    finished = Run(task.whole(network), outcome.status, outcome.reason, record)
     if checkpoint and out is not None:
         finished.save(out)
         checkpoint.remove()
     return finished
 
 
-def _open(out: Path, settings: TrainSettings, task: Task, resume: bool) -> Checkpoint:
-    """The state file of the run's folder; a new run clears away the results of an earlier one."""
+def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: bool) -> Checkpoint:
+    """The state file of a run's folder; a new run clears away the results of an earlier one."""
     checkpoint = Checkpoint(make_folder(out), settings, task)
     for name in (RECORD, MODEL):
         remove_leftovers(out / name)
@@ -146,9 +152,16 @@ def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Swee
     if settings.solver == "exact":
         return Sweeps(ExactBCD(network, task.scaling.apply(part.X), part.y, settings.exact))
     s = settings.stochastic
-    plan = BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
+    plan = BatchPlan.make(
+        part,
+        s.epochs,
+        s.batch,
+        s.input_dropout,
+        settings.seed,
+        convolves=len(network.operators[0].shape_in) > 1,
+    )
     rule = StochasticRule(StochasticBCD(network, s, plan.total), task.probe(PROBE))
-    return Epochs(rule, part, task.scaling, plan)
+    return Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
 
 
 def describe(
@@ -156,15 +169,18 @@ def describe(
 ) -> dict[str, Any]:
     """The part of a record that tells what was trained on what, and how it went."""
     history, progress = outcome.history, outcome.progress
+    errors = _errors(learner.model, task.parts)
+    model = task.whole(learner.model)
     last = history[progress.best_iteration] if progress.best else history[-1]
     return {
         "data": {
             "name": task.name,
-            "features": task.n_features,
+            "features": model.n_features,
             "classes": task.classes,
             "samples": {name: len(part.y) for name, part in task.parts.items()},
-            "sha256": task.digests,
+            "sha256": task.raw_digests,
         },
+        **({"initial": task.features.summary} if task.features else {}),
         "status": str(outcome.status),
         "reason": outcome.reason,
         "plan": learner.plan,
@@ -173,9 +189,9 @@ def describe(
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
-            **_errors(learner.model, task.parts),
-            **_in_noise(learner.model, task.parts, noise),
-            **counts(learner.model),
+            **errors,
+            **in_noise(model, task.raw or task.parts, noise),
+            **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
         "resumed": progress.resumed,
@@ -192,7 +208,7 @@ def _errors(model: Model, parts: dict[str, Part]) -> dict[str, float]:
     }
 
 
-def _in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> dict[str, Any]:
+def in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> dict[str, Any]:
     """Of the test part if there is one, else of the validation part, else of the training part."""
     if not levels:
         return {}

@@ -12,6 +12,7 @@ from zeroone.layers import LayerPlan, check_skips
 from zeroone.scaling import SCALINGS
 from zeroone.solvers.exact import PAPER, ExactSettings
 from zeroone.solvers.stochastic import StochasticSettings
+from zeroone.training.augment import AUGMENTATIONS
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
@@ -28,6 +29,7 @@ class TrainSettings:
     head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
     bias: whether each layer gets a constant-1 input
     scaling: of the inputs by one 'common' spread, by each 'feature', or 'auto', see ``Scaling``
+    augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch
     init_std: the spread of the Gaussian start; None takes the solver's own start
     validation: the share of the training samples that is held out, class by class, by the seed
     patience: stop after that many iterations without a better validation error, and go back to
@@ -41,6 +43,7 @@ class TrainSettings:
     margin: float = 1.0
     bias: bool = True
     scaling: str = "auto"
+    augment: str = "none"
     init_std: float | None = None
     validation: float = 0.0
     patience: int | None = None
@@ -54,6 +57,9 @@ class TrainSettings:
         one_of("head", self.head, ["hardmax", "softmax"])
         one_of("scaling", self.scaling, SCALINGS)
         one_of("dtype", self.dtype, DTYPES)
+        one_of("augment", self.augment, AUGMENTATIONS)
+        if self.augment != "none" and self.solver == "exact":
+            raise InputError("augment is for batches: the exact solver keeps blocks of its own.")
         object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)

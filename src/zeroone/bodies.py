@@ -3,13 +3,19 @@
 Each takes the number of channels and what makes the activation of a layer of so many filters.
 """
 
+import math
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from zeroone.checks import InputError
+from zeroone.checks import InputError, one_of
+from zeroone.operators import Shape
+from zeroone.scaling import Scaling
 
 MakeActivation = Callable[[int], nn.Module]
+UNUSED = "num_batches_tracked"  # batch normalisation counts, and nobody asks
 
 
 class SmallBody(nn.Sequential):
@@ -95,7 +101,13 @@ BODIES: dict[str, Callable[[int, MakeActivation], nn.Sequential]] = {
 LEAST = {"small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
 
 
-def check_image(name: str, image: tuple[int, ...] | None) -> tuple[int, ...]:
+# The same layers with 0/1 activations: what trains a body without back-propagation.
+BITS = {
+    "small": ("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"),
+}
+
+
+def check_image(name: str, image: Shape | None) -> Shape:
     """Require a shape (channels, height, width) that the body can take."""
     if image is None or len(image) != 3:
         raise InputError(
@@ -110,9 +122,71 @@ def check_image(name: str, image: tuple[int, ...] | None) -> tuple[int, ...]:
     return image
 
 
-def make_body(
-    name: str, image: tuple[int, ...] | None, activation: MakeActivation
-) -> nn.Sequential:
+def default_body(image: Shape | None) -> str:
+    """The body that images of this shape usually get."""
+    grey = image is not None and image[0] == 1 and min(image[1:]) >= LEAST["small"]
+    return "small" if grey else "resnet18"
+
+
+def make_body(name: str, image: Shape | None, activation: MakeActivation) -> nn.Sequential:
     """A body for rows of flattened images of a shape (channels, height, width)."""
     shape = check_image(name, image)
     return nn.Sequential(nn.Unflatten(1, shape), *BODIES[name](shape[0], activation))
+
+
+class Body(nn.Module):
+    """A body with ReLU activations as part of a network: scaled inputs in, scaled features out."""
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, name: str, image: Shape, layers: nn.Sequential, scaling: Scaling) -> None:
+        """``layers`` are those of ``make_body``, ``scaling`` is that of their features."""
+        super().__init__()
+        self.name, self.image, self.layers = name, image, layers
+        self.register_buffer("centre", scaling.centre)
+        self.register_buffer("scale", scaling.scale)
+        self.eval().requires_grad_(requires_grad=False)
+
+    @property
+    def n_inputs(self) -> int:
+        """How many numbers an image has."""
+        return math.prod(self.image)
+
+    @property
+    def n_features(self) -> int:
+        """How many numbers it makes of an image."""
+        return len(self.centre)
+
+    def forward(self, V: Tensor) -> Tensor:
+        """The scaled features of scaled inputs, one image a row."""
+        return Scaling(self.centre, self.scale).apply(self.layers(V))
+
+    def describe(self) -> dict[str, Any]:
+        """What a model file must say, besides the tensors."""
+        return {"kind": self.name, "image": list(self.image)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a model file must hold."""
+        return {k: T for k, T in self.state_dict().items() if not k.endswith(UNUSED)}
+
+    @classmethod
+    def rebuild(cls, described: dict[str, Any], tensors: dict[str, Tensor]) -> "Body":
+        """From what ``describe`` and ``tensors`` gave; nothing is allocated for what is not so."""
+        name, image = one_of("body", described["kind"], BODIES), tuple(described["image"])
+        if len(image) != 3 or not all(type(side) is int and 0 < side <= 10**5 for side in image):
+            raise InputError(f"a body takes images of three sides, not of shape {image}.")
+        with torch.device("meta"):
+            layers = make_body(name, image, lambda _units: nn.ReLU())
+        body = cls(name, image, layers, Scaling(tensors["centre"], tensors["scale"]))
+        try:
+            found = body.load_state_dict(tensors, strict=False, assign=True)
+        except RuntimeError:
+            found = None
+        missing = [k for k in found.missing_keys if not k.endswith(UNUSED)] if found else [name]
+        if found is None or missing or found.unexpected_keys:
+            raise InputError(f"its weights are not those of a body {name!r}.")
+        for module in body.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.num_batches_tracked = torch.tensor(0)
+        return body.requires_grad_(requires_grad=False)

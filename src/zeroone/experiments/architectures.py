@@ -1,0 +1,71 @@
+"""The architectures of a run matrix: a body or none, an initial process or none, hidden layers."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeroone.bodies import BITS
+from zeroone.checks import InputError, count, one_of
+
+Hidden = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """``initial_epochs``: for how long Adam trains the body first; 0 leaves it to the method."""
+
+    body: str | None
+    hidden: Hidden
+    initial_epochs: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Architecture":
+        """From ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``convnet@5:1000-1000`` and the like."""
+        found = re.fullmatch(r"([^@:]*)(?:@(\d+))?(?::(\d+(?:-\d+)*))?", str(text))
+        if found is None:
+            name = re.split("[@:]", str(text))[0]
+            raise InputError(f"architectures are written like {name}:1000-1000, got {text!r}.")
+        body, hidden = ARCHITECTURES[one_of("architecture", found[1], ARCHITECTURES)]
+        if found[3]:
+            hidden = tuple(int(width) for width in found[3].split("-"))
+        if found[2] is None:
+            return cls(body, hidden)
+        if body is None:
+            raise InputError(f"{found[1]} has no body that an initial process could train.")
+        return cls(body, hidden, count("the epochs of an initial process", int(found[2])))
+
+    @property
+    def bits(self) -> Hidden:
+        """The hidden layers of a 0/1 network: those of the body are 0/1 as well, unless trained."""
+        if self.body is None or self.initial_epochs:
+            return self.hidden
+        if self.body not in BITS:
+            raise InputError(
+                f"there is no 0/1 network like the body {self.body}: give it an initial process, "
+                f"such as {self.body}@10."
+            )
+        return BITS[self.body] + self.hidden
+
+
+def residual_layers(widths: Sequence[int]) -> Hidden:
+    """A stem and stages of two residual blocks each, as in ResNet-18; later stages begin strided.
+
+    The classes take the bits of every position of the last stage: averaging them would not leave
+    bits, and pooling before the step loses what the positions say.
+    """
+    layers = [f"conv3x3:{widths[0]}:pad1"]
+    for stage, width in enumerate(widths):
+        for block in range(2):
+            stride = ":stride2" if stage and not block else ""
+            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
+    return tuple(layers)
+
+
+ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
+    "f3nn": (None, (2000, 2000)),
+    "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
+    "resnet18-bits": (None, residual_layers((32, 64, 128, 256))),
+    "convnet": ("small", (2000, 2000)),
+    "resnet18": ("resnet18", (1500, 1500)),
+    "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
+}

@@ -1,0 +1,56 @@
+"""How a body is trained before the layers on it."""
+
+from dataclasses import dataclass
+
+from zeroone.baselines.settings import RivalSettings
+from zeroone.bodies import BODIES
+from zeroone.checks import count, one_of
+from zeroone.solvers.stochastic import StochasticSettings
+from zeroone.training import TrainSettings
+
+AUGMENTED = ("resnet18", "resnet18-3x3")  # bodies whose images are usually shifted and flipped
+
+
+@dataclass(frozen=True)
+class InitialSettings:
+    """A body with ReLU activations and a linear classifier on it, trained by Adam.
+
+    body: its name, see ``bodies.BODIES``
+    epochs, batch: of its training
+    learning_rate: of Adam, at the start; falls linearly to 0
+    smoothing: label smoothing
+    augment: as in ``TrainSettings``; None takes 'crop-flip' for ResNets and 'none' for others
+    """
+
+    body: str
+    epochs: int
+    batch: int = 128
+    learning_rate: float = 1e-3
+    smoothing: float = 0.1
+    augment: str | None = None
+
+    def __post_init__(self) -> None:
+        one_of("body", self.body, BODIES)
+        count("the initial process's epochs", self.epochs)
+        count("the initial process's batch", self.batch, least=8)
+        _ = self.rival, self.training(TrainSettings())  # refuse the others, too
+
+    @property
+    def rival(self) -> RivalSettings:
+        """What Adam trains."""
+        return RivalSettings(
+            body=self.body, learning_rate=self.learning_rate, smoothing=self.smoothing
+        )
+
+    def training(self, settings: TrainSettings) -> TrainSettings:
+        """Its training, with the seed and the parts of the data of the layers' own."""
+        usual = "crop-flip" if self.body in AUGMENTED else "none"
+        return TrainSettings(
+            hidden=(),
+            scaling=settings.scaling,
+            augment=usual if self.augment is None else self.augment,
+            validation=settings.validation,
+            dtype=settings.dtype,
+            seed=settings.seed,
+            stochastic=StochasticSettings(epochs=self.epochs, batch=self.batch),
+        )

@@ -1,0 +1,55 @@
+"""Features on disk: computed once, written all or nothing, memory-mapped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.network import Network
+from zeroone.storage import remove_leftovers, replacing
+from zeroone.training import Callback
+
+ROWS = 512  # samples that go through the body together
+
+
+def cached_features(
+    path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback] = ()
+) -> NDArray[Any]:
+    """What the network's body makes of raw inputs: from the file, or computed into it."""
+    body = network.body
+    if body is None:
+        raise InputError("a network without a body has no features.")
+    inputs = network.inputs(X)
+    shape = (len(inputs), body.n_features)
+    remove_leftovers(path)
+    found = _read(path, shape)
+    if found is not None:
+        return found
+    dtype = np.float64 if network.dtype == torch.float64 else np.float32
+    for callback in callbacks:
+        callback.on_start(0, 1)
+    with replacing(path) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+        for first in range(0, len(inputs), ROWS):
+            rows = slice(first, first + ROWS)
+            array[rows] = network.features(network.scaling.apply(inputs[rows])).numpy()
+            for callback in callbacks:
+                callback.on_batch(1, min(first + ROWS, len(inputs)), len(inputs))
+        array.flush()
+    computed = _read(path, shape)
+    assert computed is not None
+    return computed
+
+
+def _read(path: Path, shape: tuple[int, int]) -> NDArray[Any] | None:
+    """The features, or nothing if they are not there or not whole."""
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError):
+        return None
+    return array if array.shape == shape and array.dtype.kind == "f" else None

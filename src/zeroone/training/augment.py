@@ -1,0 +1,31 @@
+"""Changed copies of training images: what a class does not depend on."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from zeroone.operators import Shape
+
+AUGMENTATIONS = ("none", "crop-flip")
+BORDER = 4  # pixels by which an image may be shifted
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """Shift by up to four pixels, zeros moving in, and flip left and right half of the time."""
+
+    image: Shape
+
+    def apply(self, X: Tensor, rng: torch.Generator) -> Tensor:
+        """Raw images, one a row; a fresh draw for each."""
+        n, (channels, height, width) = len(X), self.image
+        down, right = torch.randint(2 * BORDER + 1, (2, n, 1), generator=rng)
+        flip = torch.randint(2, (n, 1), generator=rng).bool()
+        rows, columns = torch.arange(height) + down, torch.arange(width)
+        columns = torch.where(flip, width - 1 - columns, columns) + right
+        wide = functional.pad(X.reshape(n, channels, height, width), [BORDER] * 4)
+        samples = torch.arange(n)[:, None, None]
+        changed = wide.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]]
+        return changed.permute(0, 3, 1, 2).reshape(n, -1)
