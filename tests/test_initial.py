@@ -358,6 +358,13 @@ def test_a_matrix_trains_a_body_once_and_gives_it_a_line(spec, tmp_path):
     assert record["settings"]["initial"]["batch"] == 20
 
 
+def test_methods_on_one_body_share_what_it_was_trained_on(spec):
+    own = {"mine": {"method": "bcd", "validation": 0.5}}
+    other = replace(spec, architectures=("convnet@2:12",), methods=("bcd", "mine"), variants=own)
+    with pytest.raises(InputError, match="share its scaling, validation, dtype"):
+        other.cells()
+
+
 def test_cells_on_a_body_that_failed_say_so(spec, tmp_path):
     wild = replace(spec, initial={"learning_rate": 1e30})
     matrix = Matrix.open(wild.cells(), tmp_path / "out")

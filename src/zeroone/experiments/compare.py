@@ -70,7 +70,8 @@ def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
                 raise
             continue
         matrix.check_data(name, split.digest())
-        for planned in {cell.architecture: cell for cell in todo if cell.data == name}.values():
+        mine = [cell for cell in todo if cell.data == name]
+        for planned in {(cell.architecture, cell.rival): cell for cell in mine}.values():
             if planned.plan.body:
                 check_image(planned.plan.body, split.shape)
             check_layers(planned.settings.plans, split.shape)

@@ -42,7 +42,7 @@ class Bar(Callback):
 
 
 class Lines(Callback):
-    """About ten plain lines."""
+    """About ten plain lines, one an epoch or so; four if there is but one."""
 
     def __init__(self, label: str) -> None:
         self.label, self.total = label, 0
@@ -52,6 +52,11 @@ class Lines(Callback):
         self.total = total
         if done:
             say(f"{self.label}: goes on after {done} of {total}")
+
+    def on_batch(self, iteration: int, done: int, total: int) -> None:  # noqa: ARG002
+        """A quarter is done, if there is no other sign of life."""
+        if self.total == 1 and done < total and 4 * done // total > 4 * (done - 1) // total:
+            say(f"{self.label}: {100 * done // total}%")
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
         """One line."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.checks import InputError, count, not_negative, one_of
-from zeroone.experiments.cell import Cell
+from zeroone.experiments.cell import SHARED, Cell
 from zeroone.experiments.methods import METHODS, Method, variant
 
 LISTS = ("data", "architectures", "methods")
@@ -130,7 +130,12 @@ class Spec:
 def with_bodies(cells: Iterable[Cell]) -> list[Cell]:
     """The cells, each body's before the first one on it."""
     both = [[cell] if cell.below is None else [cell.below, cell] for cell in cells]
-    return list(dict.fromkeys(chain.from_iterable(both)))
+    distinct = list(dict.fromkeys(chain.from_iterable(both)))
+    if len({cell.path for cell in distinct}) < len(distinct):
+        raise InputError(
+            f"methods on one body share its {', '.join(SHARED)}: give these in [train] only."
+        )
+    return distinct
 
 
 def _check_entry(name: str, value: Any) -> None:

@@ -35,11 +35,11 @@ def cached_features(
         callback.on_start(0, 1)
     with replacing(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-        for first in range(0, len(inputs), ROWS):
-            rows = slice(first, first + ROWS)
+        batches = torch.split(torch.arange(len(inputs)), ROWS)
+        for done, rows in enumerate(batches, start=1):
             array[rows] = network.features(network.scaling.apply(inputs[rows])).numpy()
             for callback in callbacks:
-                callback.on_batch(1, min(first + ROWS, len(inputs)), len(inputs))
+                callback.on_batch(1, done, len(batches))
         array.flush()
     computed = _read(path, shape)
     assert computed is not None

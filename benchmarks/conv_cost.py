@@ -1,0 +1,116 @@
+"""What an epoch of a 0/1 convolutional network costs by stochastic BCD, against STE + Adam.
+
+conv5x5(32)-pool-step-conv5x5(64)-pool-step-500-step-10 on random bytes in the shape of MNIST (or
+another network on other images: ``--image``, ``--hidden``). Epochs of both take turns, from the
+same batches. Peak memory is that of a process of its own for each: as a whole, and what training
+adds to the process before it.
+"""
+
+import statistics
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from measure import begin, finish, parser
+from train_cost import in_turns
+from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.settings import RivalSettings
+from zeroone.heads import SoftmaxCE
+from zeroone.layers import LayerPlan
+from zeroone.network import Network
+from zeroone.scaling import Scaling
+from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.parts import Part
+from zeroone.training.rule import StochasticRule
+
+BATCH = 256
+BCD, STE = "stochastic BCD", "STE + Adam"
+
+
+def random_images(n, image):
+    rng = torch.Generator().manual_seed(0)
+    size = torch.Size(image).numel()
+    X = torch.randint(0, 256, (n, size), dtype=torch.uint8, generator=rng)
+    return Part(X, torch.randint(0, 10, (n,), generator=rng))
+
+
+def learner(name, part, image, hidden):
+    scaling = Scaling.fit(part.X)
+    plan = BatchPlan.make(part, 100, BATCH, 0.0, seed=0)
+    if name == BCD:
+        plans = [LayerPlan.parse(text) for text in hidden]
+        network = Network.build(image, plans, 10, SoftmaxCE(), scaling=scaling)
+        solver = StochasticBCD(network, StochasticSettings(), plan.total)
+        rule = StochasticRule(solver, scaling.apply(part.X[:1000]))
+    else:
+        settings = RivalSettings("ste")
+        network = FloatNetwork([part.X.shape[1], *hidden, 10], settings, scaling, image)
+        rule = AdamRule(network, settings, plan.total)
+    return Epochs(rule, part, scaling, plan)
+
+
+def peak_bytes():
+    """The most that this process has held; ru_maxrss would begin with its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+
+def _peak(name, n, image, hidden, threads, pipe):
+    torch.set_num_threads(threads)
+    part = random_images(n, image)
+    before = peak_bytes()
+    learner(name, part, image, hidden).iterate(1)
+    pipe.send({"before": before, "peak": peak_bytes()})
+
+
+def peak_memory(name, *arguments):
+    """Bytes of a fresh process: when its data are there, and at most during an epoch."""
+    spawn = get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_peak, args=(name, *arguments, theirs))
+    process.start()
+    measured = ours.recv()
+    process.join()
+    return measured
+
+
+def main():
+    arguments = parser(__doc__.splitlines()[0], threads=1)
+    arguments.add_argument("--samples", type=int, default=6_400)
+    arguments.add_argument("--image", default="1,28,28")
+    arguments.add_argument("--hidden", default="conv5x5:32:max2,conv5x5:64:max2,500")
+    options = arguments.parse_args()
+    record = begin("conv_cost", options)
+    image = tuple(int(side) for side in options.image.split(","))
+    hidden = [int(x) if x.isdigit() else x for x in options.hidden.split(",")]
+    part = random_images(options.samples, image)
+    subjects = {name: learner(name, part, image, hidden) for name in (BCD, STE)}
+    times = in_turns(subjects, options.repeats)
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    ratio = medians[BCD] / medians[STE]
+    print(f"an epoch of {options.samples:,} samples: {medians}, ratio {ratio:.2f}")
+    memory = {
+        name: peak_memory(name, 5 * BATCH, image, hidden, options.threads) for name in subjects
+    }
+    added = {name: m["peak"] - m["before"] for name, m in memory.items()}
+    whole = memory[BCD]["peak"] / memory[STE]["peak"]
+    print(
+        f"peak memory: {memory}; ratio {whole:.2f}, of what training adds "
+        f"{added[BCD] / added[STE]:.2f}"
+    )
+    record["result"] = {
+        "seconds": times,
+        "medians": medians,
+        "ratio": ratio,
+        "memory": memory,
+        "memory_ratio": whole,
+        "added_memory_ratio": added[BCD] / added[STE],
+    }
+    finish(record, options.json)
+
+
+if __name__ == "__main__":
+    main()
