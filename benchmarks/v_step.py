@@ -38,7 +38,7 @@ def measure(n, d, dtype, repeats):
 
     def cg():
         for rows in row_blocks(n):
-            V["cg"][rows] = v_step_cg(U[rows], S[rows], op, PI / TAU, tol=TOL)
+            V["cg"][rows] = v_step_cg([U[rows]], S[rows], [op], PI / TAU, tol=TOL)
 
     def cg_formed():
         normal = op.linear.T @ op.linear

@@ -25,6 +25,8 @@ from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings, balanc
         ("conv5x5:32", LayerPlan(32, 5)),
         ("conv3x3:16:stride2:pad1:max2", LayerPlan(16, 3, 2, 1, "max", 2)),
         ("conv1x1:8:average3", LayerPlan(8, 1, pool="average", window=3)),
+        ("conv3x3:16:max2:skip2:pad1", LayerPlan(16, 3, 1, 1, "max", 2, skip=2)),
+        ("500:skip3", LayerPlan(500, skip=3)),
     ],
 )
 def test_layers_are_read_and_written(text, plan):
@@ -41,6 +43,10 @@ def test_layers_are_read_and_written(text, plan):
         ("conv5x5:32:min2", "unknown option 'min2' of the layer"),
         ("conv5x5:32:max0", "the number after max must be"),
         ("conv0x0:32", "a kernel's side must be"),
+        ("conv3x3:8:skip1", "the number after skip must be"),
+        ("500:max2", "of all options a dense layer has skip2 only, got '500:max2'"),
+        ("500:slip2", "unknown option 'slip2' of the layer '500:slip2'"),
+        ("500:", "unknown option '' of the layer"),
         ("conv5x5:0", "every hidden width must be"),
         (-3, "every hidden width must be"),
         (2.5, "every hidden width must be"),
@@ -63,11 +69,25 @@ def test_layers_that_cannot_be(text, sentence):
         ((1, 8, 8), ["conv7x7:4:max3"], r"layer 1 .*windows of 3 x 3 do not fit into \(4, 2, 2\)"),
         ((64,), ["conv3x3:4"], r"layer 1 .*takes images, not samples of shape \(64,\)"),
         ((1, 8, 8), [5, "conv3x3:4"], r"layer 2 .*takes images, not samples of shape \(5,\)"),
+        (
+            (1, 10, 10),
+            ["conv3x3:4", "conv3x3:4:skip2"],
+            r"layer 2 \(conv3x3:4:skip2\): no stride .*\(1, 10, 10\) to .*\(4, 6, 6\)",
+        ),
+        ((1, 8, 8), ["conv3x3:4:skip2"], r"layer 1 .*skip2 reaches below the inputs"),
+        ((8,), [5, "5:skip3"], r"layer 2 \(5:skip3\): skip3 reaches below the inputs"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(shape, hidden, sentence):
     with pytest.raises(ValueError, match=sentence):
         Network.build(shape, [LayerPlan.parse(h) for h in hidden], 3, SoftmaxCE())
+
+
+def test_settings_keep_layers_as_they_were_written():
+    hidden = (60, "conv3x3:8:pad1:skip2:max2", "60:skip2", "50")
+    assert TrainSettings(hidden=hidden).hidden == (*hidden[:3], 50)
+    with pytest.raises(ValueError, match=r"layer 1 \(60:skip2\): skip2 reaches below the inputs"):
+        TrainSettings(hidden=("60:skip2",))
 
 
 POOLS = [NoPool(), MaxPool(2), MaxPool(3), AvgPool(2)]
@@ -164,7 +184,7 @@ def test_a_pooled_layer_starts_balanced(rng):
     balance(network, X)
     assert before > 0.7
     assert 0.3 < float(network.hidden_bits(X)[0].mean()) < 0.7
-    assert network.layers[0].forward(X).mean(dim=(0, 2, 3)).abs().max() < 1e-4
+    assert network.layers[0].forward([X]).mean(dim=(0, 2, 3)).abs().max() < 1e-4
     assert torch.equal(network.layers[1].operator.weight, others)  # it has no pooling
 
 

@@ -104,7 +104,7 @@ def test_the_w_block_empties_whole_units_and_spares_the_bias(case):
 
 def test_the_v_block_needs_only_apply_and_adjoint(case):
     op, S, U = case
-    V = v_step_cg(U, S, op, 0.7, tol=1e-12)
+    V = v_step_cg([U], S, [op], 0.7, tol=1e-12)
     gradient = op.adjoint(op.apply(V) - U) + 0.7 * (V - S)
     assert float(gradient.abs().max()) < 1e-9
 

@@ -26,7 +26,7 @@ def test_all_three_ways_give_the_least_squares_solution(rng, d_out, d_in, bias, 
     offset = op.offset.numpy() if bias else 0.0
     expected = oracles.v_minimiser(U.numpy(), S.numpy(), op.linear.numpy(), offset, tau, pi)
     factored = v_step(U, S, op, damped_gain(op.linear, pi / tau))
-    by_cg = v_step_cg(U, S, op, pi / tau, tol=1e-13)
+    by_cg = v_step_cg([U], S, [op], pi / tau, tol=1e-13)
     assert factored.numpy() == pytest.approx(expected, abs=1e-8)
     assert by_cg.numpy() == pytest.approx(expected, abs=1e-6)
 
@@ -74,4 +74,4 @@ def test_a_tolerance_out_of_reach_is_refused(rng):
     op, U, S = problem(rng, 30, 30, bias=False, scale=100.0)
     single = Dense(op.weight.float(), 30, False)
     with pytest.raises(InputError, match="conjugate gradients stopped at a relative residual"):
-        v_step_cg(U.float(), S.float(), single, 1e-3, tol=1e-12, max_iter=50)
+        v_step_cg([U.float()], S.float(), [single], 1e-3, tol=1e-12, max_iter=50)

@@ -63,7 +63,9 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished run in --out.")
 @click.option(
-    "--hidden", help="Hidden layers: widths, or conv5x5:32:max2 and the like (default: 256,256)."
+    "--hidden",
+    help="Hidden layers: widths, or conv5x5:32:max2 and the like; skip2 adds a shortcut around the "
+    "layer below (default: 256,256).",
 )
 @click.option("--solver", help="stochastic (default) or exact, Algorithm 3 of the paper.")
 @click.option("--preset", help="paper: the printed settings; other options still count.")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from zeroone.layers import Link, make_links
 from zeroone.operators import Operator
 from zeroone.penalty import active_columns
 
@@ -23,8 +24,9 @@ KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that make bits of
 class Layered(Protocol):
     """A network as it is counted: a chain of operators, perhaps on a body of other modules.
 
-    Units are removed from the chain. A body, ``nn.Module`` under the attribute ``body``, counts as
-    it stands.
+    Units are removed from the chain. It may have shortcuts, a sequence of ``Link`` under the
+    attribute ``shortcuts``. A body, ``nn.Module`` under the attribute ``body``, counts as it
+    stands.
     """
 
     @property
@@ -66,23 +68,23 @@ class Operations:
 
 def counts(model: Layered) -> dict[str, Any]:
     """All of them, for a record."""
-    layers = _active(model)
+    left = _active(model)
     return {
-        "active_units": [layer.above for layer in layers[:-1]],
-        "active_inputs": layers[0].below,
-        "parameters": _parameters(model, layers),
-        "operations": asdict(_operations(model, layers)),
+        "active_units": left.units[1:-1],
+        "active_inputs": left.units[0],
+        "parameters": _parameters(model, left),
+        "operations": asdict(_operations(model, left)),
     }
 
 
 def active_units(model: Layered) -> list[int]:
     """How many units of each hidden layer still reach the head."""
-    return [layer.above for layer in _active(model)[:-1]]
+    return _active(model).units[1:-1]
 
 
 def active_inputs(model: Layered) -> int:
     """How many input features, or outputs of the body, still reach the head."""
-    return _active(model)[0].below
+    return _active(model).units[0]
 
 
 def parameters(model: Layered) -> int:
@@ -100,46 +102,52 @@ def operations(model: Layered) -> Operations:
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """What is left of an operator: active units below and above, and its shape."""
+class _Active:
+    """What is left of a network without the units that cannot reach the head."""
 
-    below: int
-    above: int
-    group: int
-    n_free: int
-    positions: int
-    bits: bool
+    links: list[Link]
+    units: list[int]  # how many: inputs, units of each hidden layer, classes
+
+    def ends(self, link: Link) -> tuple[int, int]:
+        """How many units a link comes from, and how many it goes to."""
+        return self.units[link.source], self.units[link.layer + 1]
 
 
-def _active(model: Layered) -> list[_Layer]:
-    """The operators, from the first to the last, without the units that cannot reach the head.
+def _active(model: Layered) -> _Active:
+    """Count from the head down: a unit that feeds only dead units is dead as well.
 
-    A unit that feeds only dead units is dead as well, so they are found from the head down.
+    One consumer that is alive is enough.
     """
-    operators = list(model.operators)
-    alive = torch.ones(operators[-1].n_out, dtype=torch.bool)
-    layers: list[_Layer] = []
-    for op, bits in zip(reversed(operators), reversed(model.takes_bits), strict=True):
-        reaching = active_columns(op.weight[alive], op.group, op.n_free)
-        layers.insert(
-            0,
-            _Layer(int(reaching.sum()), int(alive.sum()), op.group, op.n_free, op.positions, bits),
-        )
-        alive = reaching
-    return layers
+    operators = model.operators
+    links = make_links(operators, getattr(model, "shortcuts", ()))
+    alive = {len(operators): torch.ones(operators[-1].n_out, dtype=torch.bool)}  # of V[i], by i
+    for i in reversed(range(len(operators))):
+        reaching = [
+            active_columns(
+                x.operator.weight[alive[x.layer + 1]], x.operator.group, x.operator.n_free
+            )
+            for x in links
+            if x.source == i
+        ]
+        alive[i] = torch.stack(reaching).any(dim=0)
+    return _Active(links, [int(alive[i].sum()) for i in sorted(alive)])
 
 
-def _parameters(model: Layered, layers: list[_Layer]) -> int:
+def _parameters(model: Layered, left: _Active) -> int:
     body = getattr(model, "body", None)
-    fixed = 0 if body is None else sum(p.numel() for p in body.parameters())
-    return fixed + sum(x.above * (x.below * x.group + x.n_free) for x in layers)
+    total = 0 if body is None else sum(p.numel() for p in body.parameters())
+    for link in left.links:
+        below, above = left.ends(link)
+        total += above * (below * link.operator.group + link.operator.n_free)
+    return total
 
 
-def _operations(model: Layered, layers: list[_Layer]) -> Operations:
+def _operations(model: Layered, left: _Active) -> Operations:
     total = Operations()
-    for layer in layers:
-        outputs = layer.above * layer.positions
-        total += Operations.of_products(outputs, layer.below * layer.group, layer.bits)
+    for link in left.links:
+        below, above = left.ends(link)
+        outputs, fan_in = above * link.operator.positions, below * link.operator.group
+        total += Operations.of_products(outputs, fan_in, model.takes_bits[link.source])
     body = getattr(model, "body", None)
     if body is not None:
         total += walk(body, model.n_features).operations  # type: ignore[attr-defined]

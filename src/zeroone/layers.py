@@ -1,13 +1,16 @@
-"""Layers: an operator, a pooling or none, and (in a network) the step after them.
+"""Layers: an operator, perhaps a shortcut, a pooling or none, and (in a network) the step after.
 
 A layer is written as users write it: ``500`` is a dense layer of 500 units, ``conv5x5:32`` a
 convolution with 32 filters, and options follow colons: ``max2`` or ``average2`` pools windows of
-2 x 2, ``stride2``, ``pad1``. A convolution's padding is 0 unless said.
+2 x 2, ``stride2``, ``pad1``. A convolution's padding is 0 unless said. ``skip2`` adds a shortcut
+around the layer below, ``skip3`` around two of them, and so on; a dense layer may have one as well.
 """
 
 import math
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,34 +22,79 @@ from zeroone.operators import Conv2d, Dense, Operator, Shape, gaussian_weight
 from zeroone.pooling import NoPool, Pool, make_pool
 
 MOST_UNITS = 10**6
-OPTION = re.compile(r"(max|average|stride|pad)(\d+)")
+LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
+OPTION = re.compile(r"(max|average|stride|pad|skip)(\d+)")
+LEAST = {"pad": 0, "skip": 2}  # number after an option; 1 for the others
 
 
 @dataclass
 class Layer:
-    """What makes the pre-activations of a layer of the bits below it."""
+    """What makes the pre-activations of a layer of the bits below it.
+
+    A ``shortcut`` is a second operator, without a bias, on earlier activations: with ``skip`` 2 on
+    those that entered the layer below, with 3 on those of the layer below that.
+    """
 
     operator: Operator
     pool: Pool = field(default_factory=NoPool)
+    shortcut: Operator | None = None
+    skip: int = 0
+
+    @property
+    def operators(self) -> list[Operator]:
+        """Whose sum the pre-activations are."""
+        return [self.operator] if self.shortcut is None else [self.operator, self.shortcut]
 
     @property
     def shape_out(self) -> Shape:
         """Of a sample's pooled pre-activations."""
         return self.pool.shape_out(self.operator.shape_out)
 
-    def forward(self, V: Tensor) -> Tensor:
+    def apply(self, V: Sequence[Tensor]) -> Tensor:
+        """The pre-activations; ``V``: the activations so far, those right below last."""
+        U = self.operator.apply(V[-1])
+        return U if self.shortcut is None else U.add_(self.shortcut.apply(V[-self.skip]))
+
+    def forward(self, V: Sequence[Tensor]) -> Tensor:
         """The pooled pre-activations."""
-        return self.pool.forward(self.operator.apply(V))
+        return self.pool.forward(self.apply(V))
 
     def describe(self) -> dict[str, Any]:
         """What a model file must say, besides the weights."""
-        pool = {} if isinstance(self.pool, NoPool) else {"pool": self.pool.describe()}
-        return self.operator.describe() | pool
+        content = self.operator.describe()
+        if not isinstance(self.pool, NoPool):
+            content["pool"] = self.pool.describe()
+        if self.shortcut is not None:
+            content["shortcut"] = {"skip": self.skip} | self.shortcut.describe()
+        return content
+
+
+@dataclass(frozen=True)
+class Link:
+    """An operator in its place: from the activations V[source] to the sum of a layer.
+
+    V[0] is the input and V[i] enters layer i, so a layer's own operator has ``source == layer``
+    and a shortcut a smaller one. Activations with several links have several consumers.
+    """
+
+    operator: Operator
+    source: int
+    layer: int
+
+
+def make_links(operators: Iterable[Operator], shortcuts: Iterable[Link]) -> list[Link]:
+    """The operators of a chain in their places, then its shortcuts."""
+    return [*(Link(op, i, i) for i, op in enumerate(operators)), *shortcuts]
+
+
+def recent(V0: Tensor, skips: Iterable[int]) -> deque[Tensor]:
+    """A place for the activations so far: it forgets those that no later layer looks back to."""
+    return deque([V0], maxlen=max([1, *skips]))
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """A layer before it has weights; ``kernel`` 0 is dense."""
+    """A layer before it has weights; ``kernel`` 0 is dense, ``skip`` 0 has no shortcut."""
 
     units: int
     kernel: int = 0
@@ -54,65 +102,116 @@ class LayerPlan:
     padding: int = 0
     pool: str = "none"
     window: int = 1
+    skip: int = 0
 
     @classmethod
     def parse(cls, text: Any) -> "LayerPlan":
         """From a number of units, or from what a user wrote."""
-        if not isinstance(text, str) or text.strip().isdigit():
-            width = int(text) if isinstance(text, str) else text
-            return cls(count("every hidden width", width, most=MOST_UNITS))
-        name, *parts = text.strip().split(":")
-        sides = re.fullmatch(r"conv(\d+)x(\d+)", name)
-        if sides is None or sides[1] != sides[2] or not parts or not parts[0].isdigit():
+        if not isinstance(text, str):
+            return cls(count("every hidden width", text, most=MOST_UNITS))
+        found = LAYER.fullmatch(text.strip())
+        if found is None:
             raise InputError(
                 f"a layer is a number of units, such as 500, or a convolution, such as "
                 f"conv5x5:32:max2; got {text!r}."
             )
-        units = count("every hidden width", int(parts[0]), most=MOST_UNITS)
-        options: dict[str, Any] = {}
-        for part in parts[1:]:
-            found = OPTION.fullmatch(part)
-            if found is None:
-                raise InputError(
-                    f"unknown option {part!r} of the layer {text!r}: there are max2, average2, "
-                    f"stride2 and pad1, with any number."
-                )
-            options |= _option(found[1], int(found[2]))
-        return cls(units, count("a kernel's side", int(sides[1])), **options)
+        side, units, options = found.groups()
+        plan = cls(
+            count("every hidden width", int(units), most=MOST_UNITS),
+            0 if side is None else count("a kernel's side", int(side)),
+            **_options(options.split(":")[1:], text),
+        )
+        if not plan.kernel and plan != cls(plan.units, skip=plan.skip):
+            raise InputError(f"of all options a dense layer has skip2 only, got {text!r}.")
+        return plan
 
     def __str__(self) -> str:
-        if not self.kernel:
-            return str(self.units)
-        text = f"conv{self.kernel}x{self.kernel}:{self.units}"
+        text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)
         text += f":stride{self.stride}" if self.stride > 1 else ""
         text += f":pad{self.padding}" if self.padding else ""
+        text += f":skip{self.skip}" if self.skip else ""
         return text + (f":{self.pool}{self.window}" if self.pool != "none" else "")
+
+    @property
+    def written(self) -> int | str:
+        """As short as a user would write it."""
+        return str(self) if self.kernel or self.skip else self.units
+
+    def skipped(self, shapes: Sequence[Shape]) -> Shape | None:
+        """What the shortcut takes, if there is one: of the shapes of all activations so far."""
+        return shapes[-self.skip] if self.skip else None
+
+    def shortcut(self, skipped: Shape, shape_out: Shape) -> "LayerPlan":
+        """The linear map from activations of one shape to pre-activations of the other.
+
+        Of images a 1x1 convolution with the least stride that makes the sizes agree.
+        """
+        if not self.kernel:
+            return LayerPlan(self.units)
+        for stride in range(1, max(skipped) + 1):
+            if tuple(-(-side // stride) for side in skipped[1:]) == shape_out[1:]:
+                return LayerPlan(self.units, kernel=1, stride=stride)
+        raise InputError(
+            f"no stride makes a shortcut from samples of shape {skipped} to pre-activations of "
+            f"shape {shape_out}."
+        )
 
     def build(
         self,
         shape_in: Shape,
+        skipped: Shape | None = None,
         *,
         std: float | None,
         bias: bool,
         generator: torch.Generator,
         dtype: torch.dtype,
     ) -> Layer:
-        """A layer with Gaussian weights; without ``std`` their spread is 1 / sqrt(fan-in)."""
-        columns = shape_in[0] * self.kernel**2 if self.kernel else math.prod(shape_in)
-        spread = columns**-0.5 if std is None else std
-        weight = gaussian_weight(
-            self.units, columns, std=spread, bias=bias, generator=generator, dtype=dtype
-        )
-        if not self.kernel:
-            return Layer(Dense(weight, shape_in, bias))
-        if len(shape_in) != 3:
-            raise InputError(f"a convolution takes images, not samples of shape {shape_in}.")
-        operator = Conv2d(
-            weight, shape_in, bias, kernel=self.kernel, stride=self.stride, padding=self.padding
-        )
+        """A layer with Gaussian weights, and a shortcut from activations of the shape ``skipped``.
+
+        Without ``std`` the spread of the weights is 1 / sqrt(fan-in); of two operators each has
+        half of the variance.
+        """
+
+        def draw(columns: int, bias: bool) -> Tensor:
+            fan_in = columns if skipped is None else 2 * columns
+            spread = fan_in**-0.5 if std is None else std
+            return gaussian_weight(
+                self.units, columns, std=spread, bias=bias, generator=generator, dtype=dtype
+            )
+
+        operator = self._operator(shape_in, bias, draw)
         layer = Layer(operator, make_pool(self.pool, self.window))
         _ = layer.shape_out  # refuses windows that do not fit
+        if skipped is not None:
+            plan = self.shortcut(skipped, operator.shape_out)
+            layer.shortcut, layer.skip = plan._operator(skipped, False, draw), self.skip
         return layer
+
+    def _operator(
+        self, shape_in: Shape, bias: bool, draw: Callable[[int, bool], Tensor]
+    ) -> Operator:
+        """With weights that ``draw`` gives for a number of columns."""
+        if not self.kernel:
+            return Dense(draw(math.prod(shape_in), bias), shape_in, bias)
+        if len(shape_in) != 3:
+            raise InputError(f"a convolution takes images, not samples of shape {shape_in}.")
+        return Conv2d(
+            draw(shape_in[0] * self.kernel**2, bias),
+            shape_in,
+            bias,
+            kernel=self.kernel,
+            stride=self.stride,
+            padding=self.padding,
+        )
+
+
+def check_skips(plans: Sequence[LayerPlan]) -> None:
+    """Refuse shortcuts from below the inputs: the first layer has nothing to skip."""
+    for i, plan in enumerate(plans):
+        if plan.skip > i + 1:
+            raise InputError(
+                f"layer {i + 1} ({plan}): skip{plan.skip} reaches below the inputs of the network."
+            )
 
 
 def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
@@ -133,11 +232,34 @@ def check_image(shape: Shape | None) -> Shape:
     return shape
 
 
-def _option(name: str, number: int) -> dict[str, Any]:
-    count(f"the number after {name}", number, least=0 if name == "pad" else 1, most=10**4)
-    if name in ("max", "average"):
-        return {"pool": name, "window": number}
-    return {"padding": number} if name == "pad" else {"stride": number}
+def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
+    """What the options of a layer set."""
+    options: dict[str, Any] = {}
+    for part in parts:
+        found = OPTION.fullmatch(part)
+        if found is None:
+            raise InputError(
+                f"unknown option {part!r} of the layer {text!r}: there are max2, average2, "
+                f"stride2, pad1 and skip2, with any number."
+            )
+        name = found[1]
+        number = count(
+            f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=10**4
+        )
+        if name in ("max", "average"):
+            options |= {"pool": name, "window": number}
+        else:
+            options["padding" if name == "pad" else name] = number
+    return options
+
+
+@contextmanager
+def naming(i: int, plan: LayerPlan) -> Iterator[None]:
+    """Say which layer a refusal is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"layer {i + 1} ({plan}): {error}") from None
 
 
 def build_layers(
@@ -151,21 +273,36 @@ def build_layers(
 ) -> list[Layer]:
     """Layers on top of each other; a misfit is named with the number of its layer and both shapes.
 
-    Without ``std`` a balanced start: bits average 1/2, so hidden biases above the first layer start
-    at minus half the row sum, and the scores of the last layer are small.
+    Without ``std`` a balanced start, see ``_balanced_offset``, and small scores of the last layer.
     """
+    check_skips(plans)
     layers: list[Layer] = []
-    shape = shape_in
+    shapes = [shape_in]  # of V[0], V[1] and so on
     for i, plan in enumerate(plans):
-        try:
-            layer = plan.build(shape, std=std, bias=bias, generator=generator, dtype=dtype)
-        except InputError as error:
-            raise InputError(f"layer {i + 1} ({plan}): {error}") from None
-        op = layer.operator
-        if std is None and layers and op.offset is not None:
-            op.offset.copy_(-op.linear.sum(dim=1) / 2)
+        with naming(i, plan):
+            layer = plan.build(
+                shapes[-1],
+                plan.skipped(shapes),
+                std=std,
+                bias=bias,
+                generator=generator,
+                dtype=dtype,
+            )
+        offset = layer.operator.offset
+        if std is None and layers and offset is not None:
+            offset.copy_(_balanced_offset(layer, shortcut_takes_bits=layer.skip <= i))
         layers.append(layer)
-        shape = layer.shape_out
+        shapes.append(layer.shape_out)
     if std is None:
         layers[-1].operator.weight *= 0.1
     return layers
+
+
+def _balanced_offset(layer: Layer, *, shortcut_takes_bits: bool) -> Tensor:
+    """Minus the mean of what the weights make of their inputs.
+
+    Bits average 1/2: half the row sums. Scaled inputs average 0: nothing.
+    """
+    operators = layer.operators if shortcut_takes_bits else [layer.operator]
+    sums = [op.linear.sum(dim=1) for op in operators]
+    return -torch.stack(sums).sum(dim=0) / 2

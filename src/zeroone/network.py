@@ -1,10 +1,13 @@
 """A 0/1 network: scaling, perhaps a body, linear operators with a step between them, a head.
 
+Shortcuts may lead from earlier activations around layers; see ``Layer``.
+
 A network is judged by its consistent forward pass, V_i = step(W_i V_{i-1}), never by the values
 that a solver holds in its U and V blocks (erratum E5).
 """
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +22,7 @@ from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
-from zeroone.layers import Layer, LayerPlan, build_layers
+from zeroone.layers import Layer, LayerPlan, Link, build_layers, make_links, recent
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
 from zeroone.pooling import make_pool
@@ -27,7 +30,7 @@ from zeroone.scaling import Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 2  # without a body 1: what reads no bodies can read it
+FORMAT_VERSION = 3  # with shortcuts; without them 2 with a body and 1 without, for older readers
 BATCH_ROWS = 4096
 
 ClassLabel = int | float | str | bool
@@ -60,6 +63,8 @@ class Network:
                 f"the body makes {body.n_features} features but the first layer takes "
                 f"{self.layers[0].operator.n_inputs}."
             )
+        for i in range(len(self.layers)):
+            self._check_shortcut(i)
         self.scaling = scaling or Scaling.identity(self.n_features, self.dtype)
         if len(self.scaling.centre) != self.n_features:
             raise InputError(
@@ -113,6 +118,54 @@ class Network:
         return [layer.operator for layer in self.layers]
 
     @property
+    def shortcuts(self) -> list[Link]:
+        """In their places."""
+        return [
+            Link(layer.shortcut, i + 1 - layer.skip, i)
+            for i, layer in enumerate(self.layers)
+            if layer.shortcut is not None
+        ]
+
+    @property
+    def links(self) -> list[Link]:
+        """The operators in their places, the first one first, then the shortcuts."""
+        return make_links(self.operators, self.shortcuts)
+
+    def into(self, i: int) -> list[Link]:
+        """What layer i adds up: its own operator, then its shortcut if it has one."""
+        return [link for link in self.links if link.layer == i]
+
+    def consumers(self, i: int) -> list[Link]:
+        """What takes the activations V[i]: the operator of layer i, then shortcuts."""
+        return [link for link in self.links if link.source == i]
+
+    def replace(self, link: Link, operator: Operator) -> None:
+        """Put another operator in the place of a link."""
+        layer = self.layers[link.layer]
+        if link.source == link.layer:
+            layer.operator = operator
+        else:
+            layer.shortcut = operator
+
+    def _check_shortcut(self, i: int) -> None:
+        layer = self.layers[i]
+        if layer.shortcut is None:
+            return
+        if layer is self.layers[-1]:
+            raise InputError("the last layer of a network has no shortcut.")
+        if not 2 <= layer.skip <= i + 1:
+            raise InputError(f"layer {i + 1} cannot have a shortcut with skip={layer.skip}.")
+        source = i + 1 - layer.skip
+        below = self.layers[source - 1].shape_out if source else self.layers[0].operator.shape_in
+        needed = (below, layer.operator.shape_out)
+        found = (layer.shortcut.shape_in, layer.shortcut.shape_out)
+        if found != needed or layer.shortcut.bias:
+            raise InputError(
+                f"layer {i + 1} needs a shortcut without a bias from samples of shape {needed[0]} "
+                f"to {needed[1]}, got one from {found[0]} to {found[1]}."
+            )
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return self.layers[0].operator.weight.dtype
@@ -144,25 +197,27 @@ class Network:
             features: Tensor = self.body(V)
         return features
 
-    def forward(self, V: Tensor) -> Tensor:
+    def recent(self, V0: Tensor) -> deque[Tensor]:
+        """A place for the activations of scaled inputs, for as long as they are needed."""
+        return recent(V0, (layer.skip for layer in self.layers))
+
+    def forward(self, V0: Tensor) -> Tensor:
         """The scores U_h of already scaled inputs."""
-        V = self.features(V)
+        V = self.recent(self.features(V0))
         for layer in self.layers[:-1]:
-            V = step(layer.forward(V))
+            V.append(step(layer.forward(V)))
         return self.layers[-1].forward(V)
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for raw inputs."""
         return self.hidden_bits(self.scaling.apply(self.inputs(X)))
 
-    def hidden_bits(self, V: Tensor) -> list[Tensor]:
+    def hidden_bits(self, V0: Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for already scaled inputs."""
-        activations = []
-        V = self.features(V)
+        V = [self.features(V0)]
         for layer in self.layers[:-1]:
-            V = step(layer.forward(V))
-            activations.append(V)
-        return activations
+            V.append(step(layer.forward(V)))
+        return V[1:]
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
         """The scores U_h of raw inputs, batch by batch."""
@@ -183,16 +238,24 @@ class Network:
         """Raw inputs, checked; bytes stay bytes until a batch is scaled."""
         return check_width(check_inputs(X, self.dtype), self.n_features)
 
+    @property
+    def _format_version(self) -> int:
+        """The oldest that a reader must know: one that leaves out what it does not is worse."""
+        if self.shortcuts:
+            return FORMAT_VERSION
+        return 1 if self.body is None else 2
+
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, all or nothing."""
         header = {
-            "version": 1 if self.body is None else FORMAT_VERSION,
+            "version": self._format_version,
             "package": __version__,
             "layers": [layer.describe() for layer in self.layers],
             "head": self.head.describe(),
             "classes": self.classes,
         }
         tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
+        tensors |= {f"layers.{x.layer}.shortcut": x.operator.weight for x in self.shortcuts}
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
         if self.body is not None:
@@ -233,21 +296,28 @@ def _build_body(described: dict[str, Any], tensors: dict[str, Tensor]) -> Body:
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
-    weight, bias = tensors[f"layers.{i}.weight"], bool(layer["bias"])
-    size = layer["in"]
+    operator = _operator(layer, tensors[f"layers.{i}.weight"], f"layer {i}")
+    pool = layer.get("pool", {"kind": "none", "size": 1})
+    built = Layer(operator, make_pool(pool["kind"], pool["size"]))
+    if "shortcut" in layer:
+        weight = tensors[f"layers.{i}.shortcut"]
+        built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of layer {i}")
+        built.skip = count(f"the skip of layer {i}", layer["shortcut"]["skip"], least=2)
+    return built
+
+
+def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
+    bias, size = bool(described["bias"]), described["in"]
     shape_in = (size,) if isinstance(size, int) else tuple(size)
     columns = math.prod(shape_in)
-    if layer["kind"] == Conv2d.kind:
-        columns = shape_in[0] * layer["kernel"] ** 2
-    elif layer["kind"] != Dense.kind:
-        raise InputError(f"layer {i} is of the unknown kind {layer['kind']!r}.")
-    shape = (layer["out"], columns + bias)
+    if described["kind"] == Conv2d.kind:
+        columns = shape_in[0] * described["kernel"] ** 2
+    elif described["kind"] != Dense.kind:
+        raise InputError(f"{name} is of the unknown kind {described['kind']!r}.")
+    shape = (described["out"], columns + bias)
     if tuple(weight.shape) != shape:
-        raise InputError(
-            f"layer {i} should have weights of shape {shape}, got {tuple(weight.shape)}."
-        )
-    if layer["kind"] == Dense.kind:
-        return Layer(Dense(weight, shape_in, bias))
-    geometry = {name: layer[name] for name in ("kernel", "stride", "padding")}
-    pool = layer.get("pool", {"kind": "none", "size": 1})
-    return Layer(Conv2d(weight, shape_in, bias, **geometry), make_pool(pool["kind"], pool["size"]))
+        raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
+    if described["kind"] == Dense.kind:
+        return Dense(weight, shape_in, bias)
+    geometry = {key: described[key] for key in ("kernel", "stride", "padding")}
+    return Conv2d(weight, shape_in, bias, **geometry)

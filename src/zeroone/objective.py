@@ -1,9 +1,14 @@
-"""F term by term (label penalf1), for any values of the blocks W, U and V."""
+"""F term by term (label penalf1), for any values of the blocks W, U and V.
+
+W_i V_{i-1} stands for all that a layer adds up: with a shortcut, W_i V_{i-1} + S_i V_j. The
+penalty of S_i counts with that of W_i.
+"""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from zeroone.layers import Layer
 from zeroone.network import Network
 from zeroone.ops import step, sum_of_squares
 from zeroone.penalty import l20, ridge
@@ -58,30 +63,40 @@ class Terms:
         return sum(self.weighted(weights).values())
 
 
+def columns_of(layer: Layer) -> int:
+    """||W_i||_{2,0}, and that of a shortcut."""
+    return sum(l20(op) for op in layer.operators)
+
+
+def ridge_of(layer: Layer) -> float:
+    """||W_i||^2 / 2, and that of a shortcut."""
+    return sum(ridge(op.weight) for op in layer.operators)
+
+
 def at_consistent_point(network: Network, scores: Tensor, y: Tensor) -> Terms:
     """The terms where U_i = W_i V_{i-1} and V_i = step(U_i): nothing is left to couple."""
-    operators = network.operators
+    layers = network.layers
     return Terms(
         loss=float(network.head.losses(scores, y).mean()),
-        columns=[l20(op) for op in operators],
-        ridge=[ridge(op.weight) for op in operators],
-        coupling=[0.0] * len(operators),
-        activation=[0.0] * (len(operators) - 1),
+        columns=[columns_of(layer) for layer in layers],
+        ridge=[ridge_of(layer) for layer in layers],
+        coupling=[0.0] * len(layers),
+        activation=[0.0] * (len(layers) - 1),
     )
 
 
 def evaluate(network: Network, U: list[Tensor], V: list[Tensor], y: Tensor) -> Terms:
-    """All terms from their definition. V[0] is the scaled input; operator i maps V[i] to U[i]."""
-    operators = network.operators
+    """All terms from their definition. V[0] is the scaled input; layer i maps V[i] to U[i]."""
+    layers = network.layers
     return Terms(
         loss=float(network.head.losses(U[-1], y).mean()),
-        columns=[l20(op) for op in operators],
-        ridge=[ridge(op.weight) for op in operators],
+        columns=[columns_of(layer) for layer in layers],
+        ridge=[ridge_of(layer) for layer in layers],
         coupling=[
-            sum_of_squares(u - op.apply(v)) / 2 for op, u, v in zip(operators, U, V, strict=True)
+            sum_of_squares(U[i] - layer.apply(V[: i + 1])) / 2 for i, layer in enumerate(layers)
         ],
         activation=[
             sum_of_squares(v - step(layer.pool.forward(u))) / 2
-            for layer, u, v in zip(network.layers[:-1], U[:-1], V[1:], strict=True)
+            for layer, u, v in zip(layers[:-1], U[:-1], V[1:], strict=True)
         ],
     )

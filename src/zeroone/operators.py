@@ -94,9 +94,16 @@ class Operator(ABC):
     def adjoint(self, E: Tensor) -> Tensor:
         """W^T E, one sample a row; the bias has no part in it."""
 
+    def gram(self, V: Tensor, bias: bool | None = None) -> Tensor:
+        """V^T V over all samples (and positions).
+
+        The constant-1 input is included if there is a bias, or as ``bias`` says.
+        """
+        return _bordered_gram(self.patches(V), bias=self.bias if bias is None else bias)
+
     @abstractmethod
-    def gram(self, V: Tensor) -> Tensor:
-        """V^T V over all samples (and positions), the constant-1 input included."""
+    def patches(self, V: Tensor) -> Tensor:
+        """The inputs of each position of each sample, one a row."""
 
     @abstractmethod
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
@@ -104,10 +111,8 @@ class Operator(ABC):
 
     def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
         """E^T (V - mean) R over all samples (and positions), without the constant-1 input."""
-        C = self.cross(E, V)
-        if self.bias:
-            C = C[:, :-1] - torch.outer(C[:, -1], mean)
-        return C @ R
+        C = self.cross(E, V)[:, : len(mean)]
+        return (C - torch.outer(self.total(E), mean)) @ R
 
     def total(self, E: Tensor) -> Tensor:
         """E^T 1: the residual of each unit, summed over all samples (and positions)."""
@@ -120,15 +125,15 @@ class Operator(ABC):
         return other
 
     def columns_of(self, below: Tensor) -> Tensor:
-        """The columns that belong to these units below, then the free ones."""
-        own = (below[:, None] * self.group + torch.arange(self.group)).flatten()
-        free = torch.arange(self.weight.shape[1] - self.n_free, self.weight.shape[1])
-        return torch.cat([own, free])
+        """The columns that belong to these units below."""
+        return (below[:, None] * self.group + torch.arange(self.group)).flatten()
 
     def select(self, below: Tensor, above: Tensor) -> "Operator":
         """The operator from the units ``below`` to the units ``above``, two lists of indices."""
-        weight = self.weight[above][:, self.columns_of(below)].contiguous()
-        return self.resized(weight, len(below))
+        n_columns = self.weight.shape[1]
+        free = torch.arange(n_columns - self.n_free, n_columns)
+        columns = torch.cat([self.columns_of(below), free])
+        return self.resized(self.weight[above][:, columns].contiguous(), len(below))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -175,8 +180,8 @@ class Dense(Operator):
     def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
         return (E @ self.linear).reshape(len(E), *self.shape_in)
 
-    def gram(self, V: Tensor) -> Tensor:  # noqa: D102
-        return _bordered_gram(V.flatten(1), bias=self.bias)
+    def patches(self, V: Tensor) -> Tensor:  # noqa: D102
+        return V.flatten(1)
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
         C = E.T @ V.flatten(1)
@@ -184,7 +189,7 @@ class Dense(Operator):
 
     def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
         """E^T (V - mean) R: R meets whichever has fewer rows, the units above or the samples."""
-        C = V.flatten(1) - mean if self.bias else V.flatten(1)
+        C = V.flatten(1) - mean
         return E.T @ C @ R if self.n_out <= len(V) else E.T @ (C @ R)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
@@ -248,15 +253,11 @@ class Conv2d(Operator):
         )
         return V
 
-    def patches(self, V: Tensor) -> Tensor:
-        """The inputs of each position of each sample, one a row."""
+    def patches(self, V: Tensor) -> Tensor:  # noqa: D102
         rows = functional.unfold(
             self._image(V), self.kernel, padding=self.padding, stride=self.stride
         )
         return rows.transpose(1, 2).reshape(-1, rows.shape[1])
-
-    def gram(self, V: Tensor) -> Tensor:  # noqa: D102
-        return _bordered_gram(self.patches(V), bias=self.bias)
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
         shape = (self.n_out, self.n_in, self.kernel, self.kernel)

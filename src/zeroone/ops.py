@@ -5,6 +5,10 @@
 has k ones. A prediction needs one class: ``classify`` takes the first maximal entry.
 """
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+
 import torch
 from torch import Tensor
 
@@ -38,6 +42,11 @@ def next_up(u: Tensor) -> Tensor:
     up = torch.nextafter(u, torch.full_like(u, torch.inf))
     tiny = torch.finfo(u.dtype).tiny
     return torch.where(up.abs() < tiny, tiny, up)
+
+
+def add_up(parts: Sequence[Tensor]) -> Tensor:
+    """Their sum; a single one is given back as it is."""
+    return reduce(add, parts)
 
 
 def sum_of_squares(T: Tensor) -> float:

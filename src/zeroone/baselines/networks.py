@@ -1,6 +1,7 @@
 """A network of any activation: a body or none, then the layers that a 0/1 network has as well."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import Body, make_body
 from zeroone.counts import walk
-from zeroone.layers import Layer, LayerPlan, check_image
+from zeroone.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.pooling import make_pool
 from zeroone.scaling import Scaling
@@ -17,41 +18,62 @@ from zeroone.scaling import Scaling
 POOLS = {"none": nn.Identity, "max": nn.MaxPool2d, "average": nn.AvgPool2d}
 
 
-class Stage(nn.Module):
-    """A linear map, a pooling or none, normalisation or none, and an activation or none."""
+def make_linear(plan: LayerPlan, shape_in: Shape, *, bias: bool = True) -> nn.Conv2d | nn.Linear:
+    """The linear map of a plan, with torch's own start."""
+    if not plan.kernel:
+        return nn.Linear(math.prod(shape_in), plan.units, bias)
+    return nn.Conv2d(shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding, bias=bias)
 
-    def __init__(self, plan: LayerPlan, shape_in: Shape, norm: bool, activation: nn.Module) -> None:
+
+def as_operator(linear: nn.Conv2d | nn.Linear, shape_in: Shape) -> Operator:
+    """A copy of a linear map, as it is counted."""
+    bias = linear.bias is not None
+    matrix = linear.weight.detach().flatten(1)
+    if linear.bias is not None:
+        matrix = torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
+    if isinstance(linear, nn.Linear):
+        return Dense(matrix, shape_in, bias)
+    kernel, stride, padding = linear.kernel_size[0], linear.stride[0], int(linear.padding[0])
+    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+
+
+class Stage(nn.Module):
+    """A linear map, a shortcut, a pooling, normalisation and an activation, or none of the latter.
+
+    ``shapes``: of all activations so far, those right below last.
+    """
+
+    def __init__(
+        self, plan: LayerPlan, shapes: Sequence[Shape], norm: bool, activation: nn.Module
+    ) -> None:
         super().__init__()
-        self.plan, self.shape_in = plan, shape_in
-        if plan.kernel:
-            self.linear: nn.Conv2d | nn.Linear = nn.Conv2d(
-                shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding
-            )
-        else:
-            self.linear = nn.Linear(math.prod(shape_in), plan.units)
+        self.plan, self.shape_in, self.skipped = plan, shapes[-1], plan.skipped(shapes)
+        self.linear = make_linear(plan, self.shape_in)
+        self.shortcut: nn.Conv2d | nn.Linear | None = None
+        if self.skipped is not None:
+            way = plan.shortcut(self.skipped, self.operator.shape_out)
+            self.shortcut = make_linear(way, self.skipped, bias=False)
         self.pool = POOLS[plan.pool](plan.window)
         make_norm = nn.BatchNorm2d if plan.kernel else nn.BatchNorm1d
         self.norm = make_norm(plan.units) if norm else nn.Identity()
         self.activation = activation
 
-    def forward(self, V: Tensor) -> Tensor:  # noqa: D102
-        images = V.reshape(len(V), *self.shape_in) if self.plan.kernel else V.flatten(1)
-        pooled = self.pool(self.linear(images))
-        out: Tensor = self.activation(self.norm(pooled))
+    def forward(self, V: Sequence[Tensor]) -> Tensor:
+        """The activations, of those so far."""
+        U = self.linear(self._rows(V[-1], self.shape_in))
+        if self.shortcut is not None and self.skipped is not None:
+            U = U + self.shortcut(self._rows(V[-self.plan.skip], self.skipped))
+        out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
+
+    def _rows(self, V: Tensor, shape: Shape) -> Tensor:
+        """As the linear maps take them: images, or what is flat."""
+        return V.reshape(len(V), *shape) if self.plan.kernel else V.flatten(1)
 
     @property
     def operator(self) -> Operator:
-        """A copy of the linear map, as it is counted."""
-        weight, bias = self.linear.weight, self.linear.bias
-        assert bias is not None
-        matrix = torch.cat([weight.flatten(1), bias[:, None]], dim=1).detach()
-        if not self.plan.kernel:
-            return Dense(matrix, self.shape_in, bias=True)
-        p = self.plan
-        return Conv2d(
-            matrix, self.shape_in, True, kernel=p.kernel, stride=p.stride, padding=p.padding
-        )
+        """A copy of the linear map."""
+        return as_operator(self.linear, self.shape_in)
 
     @property
     def shape_out(self) -> Shape:
@@ -77,7 +99,7 @@ class FloatNetwork(nn.Module):
         self.scaling = scaling
         n_in, *hidden, n_classes = widths
         self.n_features = int(n_in)
-        plans = [LayerPlan.parse(width) for width in hidden]
+        self.plans = plans = [LayerPlan.parse(width) for width in hidden]
         activation = ACTIVATIONS[settings.activation]
         self.body: nn.Module | None = None
         bits = False
@@ -89,12 +111,15 @@ class FloatNetwork(nn.Module):
             shape, bits = (walked.n_features,), walked.bits
         elif plans and plans[0].kernel:
             shape = check_image(image)
+        check_skips(plans)
         stages: list[Stage] = []
-        for plan in plans:
-            stages.append(Stage(plan, shape, settings.batch_norm, activation(plan.units)))
-            shape = stages[-1].shape_out
-        stages.append(Stage(LayerPlan(int(n_classes)), shape, False, nn.Identity()))
-        self.stages = nn.Sequential(*stages)
+        shapes = [shape]
+        for i, plan in enumerate(plans):
+            with naming(i, plan):
+                stages.append(Stage(plan, shapes, settings.batch_norm, activation(plan.units)))
+                shapes.append(stages[-1].shape_out)
+        stages.append(Stage(LayerPlan(int(n_classes)), shapes, False, nn.Identity()))
+        self.stages = nn.ModuleList(stages)
         self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
 
     @property
@@ -111,10 +136,21 @@ class FloatNetwork(nn.Module):
         """The scores of scaled inputs."""
         if self.body is not None:
             V = self.body(V)
-        scores: Tensor = self.stages(V)
-        return scores
+        activations = recent(V, (plan.skip for plan in self.plans))
+        for stage in self.stages:
+            activations.append(stage(activations))
+        return activations[-1]
 
     @property
     def operators(self) -> list[Operator]:
         """Copies of the layers above the body, as they are counted."""
         return [stage.operator for stage in self.stages if isinstance(stage, Stage)]
+
+    @property
+    def shortcuts(self) -> list[Link]:
+        """Copies of the shortcuts, in their places."""
+        return [
+            Link(as_operator(stage.shortcut, stage.skipped), i + 1 - stage.plan.skip, i)
+            for i, stage in enumerate(self.stages)
+            if isinstance(stage, Stage) and stage.shortcut and stage.skipped
+        ]

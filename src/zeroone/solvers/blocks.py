@@ -4,7 +4,7 @@ The U_h block belongs to the head (``heads.py``), the W_i block to ``pgm.py``.
 Samples are rows throughout, so B = V W^T where the paper writes W V.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.heads import PRINTED_EPSILON
 from zeroone.operators import Operator
-from zeroone.ops import step
+from zeroone.ops import add_up, step
 from zeroone.pooling import MaxPool, NoPool, Pool
 from zeroone.solvers.linalg import conjugate_gradients
 
@@ -122,21 +122,28 @@ def v_step(U_above: Tensor, S: Tensor, op: Operator, gain: Tensor) -> Tensor:
 
 
 def v_step_cg(
-    U_above: Tensor, S: Tensor, op: Operator, damping: float, *, tol: float, max_iter: int = 1000
+    targets: Sequence[Tensor],
+    S: Tensor,
+    operators: Sequence[Operator],
+    damping: float,
+    *,
+    tol: float,
+    max_iter: int = 1000,
 ) -> Tensor:
     """The same block by conjugate gradients, the paper's choice; damping = pi/tau.
 
-    Needs only ``apply`` and ``adjoint`` of the operator. Refuses to return a solution whose
-    residual is above ``tol``.
+    Needs only ``apply`` and ``adjoint`` of the operators. There are as many as V has consumers,
+    each with its target: min_V tau/2 sum_c ||T_c - W_c V||^2 + pi/2 ||V - S||^2. Refuses to return
+    a solution whose residual is above ``tol``.
     """
-    offset = op.apply(torch.zeros_like(S[:1]))
+    offsets = [op.apply(torch.zeros_like(S[:1])) for op in operators]
 
     def normal(D: Tensor) -> Tensor:
-        return op.adjoint(op.apply(D) - offset) + damping * D
+        parts = [op.adjoint(op.apply(D) - b) for op, b in zip(operators, offsets, strict=True)]
+        return add_up(parts) + damping * D
 
-    result = conjugate_gradients(
-        normal, op.adjoint(U_above - op.apply(S)), tol=tol, max_iter=max_iter
-    )
+    wanted = [op.adjoint(T - op.apply(S)) for op, T in zip(operators, targets, strict=True)]
+    result = conjugate_gradients(normal, add_up(wanted), tol=tol, max_iter=max_iter)
     if not result.converged:
         raise InputError(
             f"conjugate gradients stopped at a relative residual of {result.residual:.1e} after "

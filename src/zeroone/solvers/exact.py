@@ -2,6 +2,7 @@
 
 One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. In code layers count
 from 0: operator i maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i].
+A shortcut S_i is one more W block, updated right after W_i; it gives V[j] a second consumer.
 """
 
 import math
@@ -14,15 +15,25 @@ import torch
 from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
+from zeroone.layers import Link
 from zeroone.network import Network
-from zeroone.objective import Terms, Weights, at_consistent_point, evaluate
-from zeroone.ops import step, sum_of_squares
-from zeroone.penalty import l20, ridge, stationarity
+from zeroone.objective import (
+    Terms,
+    Weights,
+    at_consistent_point,
+    columns_of,
+    evaluate,
+    ridge_of,
+)
+from zeroone.ops import add_up, step, sum_of_squares
+from zeroone.penalty import stationarity
 from zeroone.solvers.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.solvers.linalg import damped_gain
 from zeroone.solvers.pgm import Phi, lipschitz, pgm
 
 V_SOLVERS = ("factor", "cg")
+
+Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
 
 
 @dataclass(frozen=True)
@@ -117,18 +128,17 @@ class ExactBCD:
         self.weights = settings.weights
         self.U: list[Tensor] = []
         self.V = [V0]
-        for i, op in enumerate(network.operators):
-            self.U.append(op.apply(self.V[-1]))
+        for i, layer in enumerate(network.layers):
+            self.U.append(layer.apply(self.V))
             self.V.append(self._bits(i, self.U[-1]))
         self.V.pop()  # the head has no step
         self.terms: Terms = at_consistent_point(network, self.U[-1], y)
-        # The input never changes: its Gram matrix and its step are made once.
-        self._input_gram = self._gram(0)
-        self._input_beta = self._beta(self._input_gram)
+        # The input never changes: what it gives its consumers, by their layers, is made once.
+        self._of_input = {x.layer: self._measure(x) for x in network.links if x.source == 0}
 
     def sweep(self) -> Sweep:
         """Update every block once, outer to inner (label Int2); stop where F is not finite."""
-        started, before = time.perf_counter(), [op.weight for op in self.network.operators]
+        started, before = time.perf_counter(), self._weights()
         done = Sweep()
         for name in self._update_blocks(done):
             terms = self.terms.weighted(self.weights)
@@ -136,8 +146,7 @@ class ExactBCD:
             if not done.finite:
                 break
         done.moved = [
-            _relative_change(new.weight, old)
-            for new, old in zip(self.network.operators, before, strict=True)
+            _relative_change(new, old) for new, old in zip(self._weights(), before, strict=True)
         ]
         done.seconds = time.perf_counter() - started
         return done
@@ -149,12 +158,24 @@ class ExactBCD:
             if i < last:
                 self._update_V(i + 1)
                 yield f"V{i + 1}"
-            phi, flipped = self._update_U(i)
+            sums, flipped = self._update_U(i)
             if i < last:
                 done.flipped.insert(0, flipped)
             yield f"U{i + 1}"
-            self._update_W(i, phi)
+            own, *shortcut = self.network.into(i)
+            self._update_W(own, sums)
             yield f"W{i + 1}"
+            for link in shortcut:
+                self._update_W(link, self._sums(link))
+                yield f"S{i + 1}"
+
+    def _weights(self) -> list[list[Tensor]]:
+        """Of each layer: its own, and those of its shortcut."""
+        return [[op.weight for op in layer.operators] for layer in self.network.layers]
+
+    def _apply(self, i: int, rows: slice) -> Tensor:
+        """What layer i makes of the V blocks below it, before pooling: W_i V_i + S_i V_j."""
+        return self.network.layers[i].apply([V[rows] for V in self.V[: i + 1]])
 
     def _bits(self, i: int, U: Tensor) -> Tensor:
         """The activations that the pre-activations U of operator i make."""
@@ -163,25 +184,36 @@ class ExactBCD:
     def _rows(self) -> list[slice]:
         return list(row_blocks(len(self.y)))
 
-    def _v_solver(self, i: int) -> Callable[[Tensor, Tensor], Tensor]:
-        """The V block below operator i, as a function of (U_i, step(U_{i-1}))."""
-        op, damping, settings = self.network.operators[i], self.weights.damping, self.settings
-        if settings.v_solver == "cg" or not op.is_matrix:
-            return lambda U, S: v_step_cg(U, S, op, damping, tol=settings.cg_tol)
+    def _v_solver(self, i: int) -> Callable[[list[Tensor], Tensor], Tensor]:
+        """The V[i] block, as a function of (the target of each consumer, step(U[i - 1]))."""
+        operators = [link.operator for link in self.network.consumers(i)]
+        op, damping, settings = operators[0], self.weights.damping, self.settings
+        if settings.v_solver == "cg" or len(operators) > 1 or not op.is_matrix:
+            return lambda T, S: v_step_cg(T, S, operators, damping, tol=settings.cg_tol)
         gain = damped_gain(op.linear, damping)
-        return lambda U, S: v_step(U, S, op, gain)
+        return lambda T, S: v_step(T[0], S, op, gain)
+
+    def _target(self, link: Link, rows: slice) -> Tensor:
+        """What the operator of a link should give: U without what others add to its layer."""
+        others = [x for x in self.network.into(link.layer) if x.source != link.source]
+        U = self.U[link.layer][rows]
+        return U - others[0].operator.apply(self.V[others[0].source][rows]) if others else U
 
     def _update_V(self, i: int) -> None:
         """V[i]: the activations that operator i takes and U[i - 1] should produce."""
-        op, solve = self.network.operators[i], self._v_solver(i)
-        coupling = activation = 0.0
+        consumers, solve = self.network.consumers(i), self._v_solver(i)
+        coupling, activation = [0.0] * len(consumers), 0.0
         for rows in self._rows():
-            U, S = self.U[i][rows], self._bits(i - 1, self.U[i - 1][rows])
-            V = solve(U, S)
-            coupling += sum_of_squares(U - op.apply(V)) / 2
+            targets = [self._target(link, rows) for link in consumers]
+            S = self._bits(i - 1, self.U[i - 1][rows])
+            V = solve(targets, S)
+            for c, (link, T) in enumerate(zip(consumers, targets, strict=True)):
+                coupling[c] += sum_of_squares(T - link.operator.apply(V)) / 2
             activation += sum_of_squares(V - S) / 2
             self.V[i][rows] = V
-        self.terms.coupling[i], self.terms.activation[i - 1] = coupling, activation
+        for link, value in zip(consumers, coupling, strict=True):
+            self.terms.coupling[link.layer] = value
+        self.terms.activation[i - 1] = activation
 
     def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
         printed = self.settings.printed
@@ -193,15 +225,15 @@ class ExactBCD:
             self.V[i + 1][rows], B, self.weights.rho, pool, printed_epsilon=printed
         )
 
-    def _update_U(self, i: int) -> tuple[Phi, float]:
+    def _update_U(self, i: int) -> tuple[Sums, float]:
         """U[i], and on the way the sums that its W block needs; also the share of bits flipped."""
-        op, weights = self.network.operators[i], self.weights
+        op = self.network.operators[i]
         cross = torch.zeros_like(op.weight)
         rss = value = 0.0
         flips = 0
         for rows in self._rows():
             V, old = self.V[i][rows], self.U[i][rows]
-            B = op.apply(V)
+            B = self._apply(i, rows)
             new = self._solve_U(i, rows, B)
             flips += int((self._bits(i, new) != self._bits(i, old)).sum())
             self.U[i][rows] = new
@@ -214,9 +246,8 @@ class ExactBCD:
             self.terms.loss = value / len(self.y)
         else:
             self.terms.activation[i] = value
-        gram = self._input_gram if i == 0 else self._gram(i)
-        phi = Phi(op.weight, gram, cross, rss, weights.tau, weights.gamma)
-        return phi, flips / (len(self.y) * math.prod(self.network.layers[i].shape_out))
+        n_bits = len(self.y) * math.prod(self.network.layers[i].shape_out)
+        return (cross, rss), flips / n_bits
 
     def _term_of_U(self, i: int, rows: slice) -> float:
         """What U[i] contributes besides its coupling: the loss, or 1/2 ||V - step(U)||^2."""
@@ -225,35 +256,49 @@ class ExactBCD:
             return float(self.network.head.losses(U, self.y[rows]).sum())
         return sum_of_squares(self.V[i + 1][rows] - self._bits(i, U)) / 2
 
-    def _gram(self, i: int) -> Tensor:
-        op = self.network.operators[i]
-        total = torch.zeros_like(op.gram(self.V[i][:0]))
+    def _curvature(self, link: Link) -> tuple[Tensor, float]:
+        """V^T V of what a link takes, and the step of its W block."""
+        return self._of_input[link.layer] if link.source == 0 else self._measure(link)
+
+    def _measure(self, link: Link) -> tuple[Tensor, float]:
+        op, V, s = link.operator, self.V[link.source], self.settings
+        gram = torch.zeros_like(op.gram(V[:0]))
         for rows in self._rows():
-            total += op.gram(self.V[i][rows])
-        return total
+            gram += op.gram(V[rows])
+        return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
 
-    def _beta(self, gram: Tensor) -> float:
-        s = self.settings
-        return s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
+    def _sums(self, link: Link) -> Sums:
+        """What the W block of a link needs of the samples."""
+        cross, rss = torch.zeros_like(link.operator.weight), 0.0
+        for rows in self._rows():
+            R = self.U[link.layer][rows] - self._apply(link.layer, rows)
+            cross += link.operator.cross(R, self.V[link.source][rows])
+            rss += sum_of_squares(R)
+        return cross, rss
 
-    def _update_W(self, i: int, phi: Phi) -> None:
-        op, s = self.network.operators[i], self.settings
-        beta = self._input_beta if i == 0 else self._beta(phi.gram)
+    def _update_W(self, link: Link, sums: Sums) -> None:
+        op, s = link.operator, self.settings
+        gram, beta = self._curvature(link)
+        phi = Phi(op.weight, gram, *sums, s.tau, s.gamma)
         op.weight = pgm(
             phi, lam=s.lam, beta=beta, steps=s.pgm_steps, group=op.group, n_free=op.n_free
         )
+        i, layer = link.layer, self.network.layers[link.layer]
         self.terms.coupling[i] = phi.misfit(op.weight) / 2
-        self.terms.columns[i], self.terms.ridge[i] = l20(op), ridge(op.weight)
+        self.terms.columns[i], self.terms.ridge[i] = columns_of(layer), ridge_of(layer)
 
     def state(self) -> dict[str, Tensor]:
         """All blocks: what the next sweep depends on, by name."""
         named = {"W": [op.weight for op in self.network.operators], "U": self.U, "V": self.V[1:]}
-        return {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
+        state = {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
+        return state | {f"S{link.layer}": link.operator.weight for link in self.network.shortcuts}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()``."""
         for i, op in enumerate(self.network.operators):
             op.weight = state[f"W{i}"]
+        for link in self.network.shortcuts:
+            link.operator.weight = state[f"S{link.layer}"]
         self.U = [state[f"U{i}"] for i in range(len(self.U))]
         self.V[1:] = [state[f"V{i}"] for i in range(len(self.V) - 1)]
         self.terms = evaluate(self.network, self.U, self.V, self.y)
@@ -268,7 +313,7 @@ class ExactBCD:
         """
         return {
             "U_h": self._worst_gap(len(self.U) - 1),
-            "W": max(self._w_residual(i) for i in range(len(self.U))),
+            "W": max(self._w_residual(link) for link in self.network.links),
             "V": max((self._v_residual(i) for i in range(1, len(self.U))), default=0.0),
             "U": max((self._worst_gap(i) for i in range(len(self.U) - 1)), default=0.0),
         }
@@ -276,7 +321,7 @@ class ExactBCD:
     def _worst_gap(self, i: int) -> float:
         worst = 0.0
         for rows in self._rows():
-            U, B = self.U[i][rows], self.network.operators[i].apply(self.V[i][rows])
+            U, B = self.U[i][rows], self._apply(i, rows)
             if i == len(self.U) - 1:
                 mu = self.weights.mu(len(self.y))
                 gap = self.network.head.gap(U, B, self.y[rows], mu)
@@ -287,25 +332,26 @@ class ExactBCD:
         return worst
 
     def _v_residual(self, i: int) -> float:
-        op, damping = self.network.operators[i], self.weights.damping
         worst = 0.0
         for rows in self._rows():
             V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
-            gradient = op.adjoint(op.apply(V) - self.U[i][rows]) / damping + (V - S)
+            pulls = [
+                link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
+                for link in self.network.consumers(i)
+            ]
+            gradient = add_up(pulls) / self.weights.damping + (V - S)
             worst = max(worst, float(gradient.abs().max()))
         return worst
 
-    def _w_residual(self, i: int) -> float:
-        op, s = self.network.operators[i], self.settings
-        cross = torch.zeros_like(op.weight)
-        for rows in self._rows():
-            V = self.V[i][rows]
-            cross += op.cross(self.U[i][rows] - op.apply(V), V)
+    def _w_residual(self, link: Link) -> float:
+        op, s = link.operator, self.settings
+        cross, _ = self._sums(link)
         gradient = s.gamma * op.weight - s.tau * cross
-        beta = self._input_beta if i == 0 else self._beta(self._gram(i))
+        _, beta = self._curvature(link)
         return stationarity(op.weight, gradient, beta, s.lam, op.group, op.n_free)
 
 
-def _relative_change(new: Tensor, old: Tensor) -> float:
-    size = math.sqrt(sum_of_squares(old))
-    return math.sqrt(sum_of_squares(new - old)) / size if size else 0.0
+def _relative_change(new: list[Tensor], old: list[Tensor]) -> float:
+    size = math.sqrt(sum(sum_of_squares(W) for W in old))
+    moved = math.sqrt(sum(sum_of_squares(W - W0) for W, W0 in zip(new, old, strict=True)))
+    return moved / size if size else 0.0

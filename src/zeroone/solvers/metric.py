@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zeroone.operators import Operator
 from zeroone.solvers.linalg import bordered_inverse, damped_inverse
+from zeroone.solvers.pruning import without
 
 MEMORY = 0.98  # what an observation leaves of the past, once there is a past
 OBSERVE_EVERY = 10  # batches; the first ten are all observed
@@ -24,7 +25,12 @@ def refreshes(k: int) -> bool:
 
 
 class Metric:
-    """Running mean of V^T V / n (``moment``); of it the damped inverse ``R`` and the ``mean``."""
+    """Running mean of V^T V / n (``moment``); of it the damped inverse ``R`` and the ``mean``.
+
+    ``bias``: whether the layer has one. The inputs are then centred, and a change D of the weights
+    comes with -D ``mean`` in the bias. A shortcut has no bias of its own: it uses that of its
+    layer's operator, ``bias_of``, and leaves to it the mean of what is asked for.
+    """
 
     def __init__(self, damping: float, *, bias: bool) -> None:
         self.damping, self.bias = damping, bias
@@ -37,7 +43,7 @@ class Metric:
         if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
             return
         V = V[: -(-MOST_ROWS // op.positions)]  # of images, as many as make enough patches
-        fresh = op.gram(V)
+        fresh = op.gram(V, self.bias)
         fresh /= len(V) * op.positions
         if k == 0:
             self.moment = fresh
@@ -52,7 +58,9 @@ class Metric:
         self.R[self.dead] = 0
         self.R[:, self.dead] = 0
 
-    def add_step(self, op: Operator, E: Tensor, V: Tensor, size: float) -> None:
+    def add_step(
+        self, op: Operator, E: Tensor, V: Tensor, size: float, bias_of: Operator | None = None
+    ) -> None:
         """W += size * E^T V M^-1, the W block's solution in the metric M (bias included).
 
         With M^-1 as in ``bordered_inverse`` the linear part is G = E^T (V - m) R and the bias
@@ -60,15 +68,29 @@ class Metric:
         """
         G = op.centred_cross(E, V, self.mean, self.R)
         op.linear.add_(G, alpha=size)
-        if op.offset is not None:
-            op.offset.add_(op.total(E) - G @ self.mean, alpha=size)
+        offset = (bias_of or op).offset
+        if offset is not None:
+            shift = G @ self.mean
+            offset.add_(op.total(E) - shift if op.bias else -shift, alpha=size)
+
+    def empty(self, op: Operator, columns: Tensor, bias_of: Operator | None = None) -> None:
+        """Empty columns, and let the others and the bias take over (see ``pruning.without``)."""
+        offset = (bias_of or op).offset
+        if op.bias or offset is None:
+            op.weight = without(op.weight, self.inverse(), columns)
+            return
+        W = without(op.weight, self.R, columns)
+        offset.sub_((W - op.weight) @ self.mean)
+        op.weight = W
 
     def inverse(self) -> Tensor:
         """M^-1, bias included."""
         return bordered_inverse(self.R, self.mean) if self.bias else self.R
 
     def select(self, columns: Tensor) -> None:
-        """Keep only these columns; ``refresh`` follows."""
+        """Keep only these columns, and the constant's; ``refresh`` follows."""
+        if self.bias:
+            columns = torch.cat([columns, torch.tensor([len(self.moment) - 1])])
         self.moment = self.moment[columns][:, columns].contiguous()
 
     def state(self) -> dict[str, Tensor]:

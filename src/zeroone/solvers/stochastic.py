@@ -3,7 +3,8 @@
 For one batch, from the consistent point B_i = W_i V_{i-1}, V_i = step(B_i): the residual of U_h
 from the head, then from the last operator to the first the wanted change of the bits below (V),
 the weights (W) and the residual below (U). The forward pass is 0/1 throughout and no derivative of
-the step is taken. docs/stochastic.md derives each block and says what is not guaranteed.
+the step is taken. A shortcut is one more W block; what several consumers want of the same bits adds
+up. docs/stochastic.md derives each block and says what is not guaranteed.
 """
 
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.layers import Link
 from zeroone.network import Network
 from zeroone.operators import Conv2d
-from zeroone.ops import step
+from zeroone.ops import add_up, step
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
-from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs, without
+from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
 
 V_STEPS = ("one-step", "solve")
@@ -97,12 +99,16 @@ class StochasticBCD:
     def __init__(self, network: Network, settings: StochasticSettings, n_batches: int) -> None:
         """``n_batches`` is the length of the whole training, over which the flip rate falls."""
         self.network, self.settings, self.n_batches = network, settings, n_batches
-        self.metrics = [Metric(settings.damping, bias=op.bias) for op in network.operators]
+        # Of each link: the operators first, then the shortcuts.
+        self.metrics = [
+            Metric(settings.damping, bias=network.operators[link.layer].bias)
+            for link in network.links
+        ]
         self.widths = [op.n_out for op in network.operators[:-1]]
         # The hidden units that are left, by their number at the start.
         self.units = [torch.arange(width) for width in self.widths]
-        # The mean cost of removing an input of each operator, when units began to leave.
-        self.typical_costs = torch.full((len(self.metrics),), torch.nan)
+        # The mean cost of removing an input of each layer, when units began to leave.
+        self.typical_costs = torch.full((len(network.layers),), torch.nan)
         self.k = 0  # batches done
 
     def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
@@ -113,17 +119,18 @@ class StochasticBCD:
         pooled: list[Pooled] = []
         for layer in self.network.layers:
             V.append(step(pooled[-1].values) if pooled else V0)
-            pooled.append(layer.pool.apply(layer.operator.apply(V[-1])))
+            pooled.append(layer.pool.apply(layer.apply(V)))
         self._refresh_metrics(V)
         scores = pooled[-1].values
         E = self.network.head.residual(scores, y, self.settings.smoothing)
+        wanted: list[list[Tensor]] = [[] for _ in V]  # of each V, by its consumers so far
         for i in reversed(range(len(V))):
-            B = pooled[i].values
             spread = pooled[i].spread(E)
-            below = self._wanted_change(i, spread) if i else None  # by the forward pass's weights
-            self._update_W(i, spread, V[i], B)
-            if below is not None:
-                E = self._residual(below, pooled[i - 1].values, rng)
+            self._want(i, spread, wanted)  # by the forward pass's weights
+            self._update_W(i, spread, V, pooled[i].values)
+            D = wanted.pop()
+            if i:
+                E = self._residual(add_up(D), pooled[i - 1].values, rng)
         self.k += 1
         self._prune()
         return scores
@@ -150,18 +157,27 @@ class StochasticBCD:
         """The share of the training that is left."""
         return 1 - self.k / self.n_batches
 
+    @property
+    def _blocks(self) -> list[tuple[Link, Metric]]:
+        """The W blocks: every link with its metric."""
+        return list(zip(self.network.links, self.metrics, strict=True))
+
     def _refresh_metrics(self, V: list[Tensor]) -> None:
-        for metric, op, inputs in zip(self.metrics, self.network.operators, V, strict=True):
-            metric.observe(self.k, op, inputs)
+        for link, metric in self._blocks:
+            metric.observe(self.k, link.operator, V[link.source])
             if refreshes(self.k):
                 metric.refresh()
 
-    def _wanted_change(self, i: int, E: Tensor) -> Tensor:
-        """The V block below operator i: by how much the bits it takes should change."""
-        op = self.network.operators[i]
-        if self.settings.v_step == "solve":
-            return v_solved(E, op, self.settings.v_damping)
-        return v_one_step(E, op)
+    def _want(self, i: int, E: Tensor, wanted: list[list[Tensor]]) -> None:
+        """The V blocks below layer i: by how much the bits that it takes should change."""
+        for link in self.network.into(i):
+            if link.source == 0:
+                continue  # inputs are given
+            if self.settings.v_step == "solve":
+                D = v_solved(E, link.operator, self.settings.v_damping)
+            else:
+                D = v_one_step(E, link.operator)
+            wanted[link.source].append(D)
 
     def _residual(self, D: Tensor, B: Tensor, rng: torch.Generator) -> Tensor:
         """The U block of a hidden layer."""
@@ -172,15 +188,20 @@ class StochasticBCD:
             return u_drawn(D, B, self.flip_rate, s.flip_margin, self.window, rng)
         return u_expected(D, B, self.flip_rate, s.flip_margin, self.window)
 
-    def _update_W(self, i: int, E: Tensor, V: Tensor, B: Tensor) -> None:
-        """The W block in its own metric, then the normalisation of hidden rows."""
-        op, top = self.network.operators[i], i == len(self.metrics) - 1
+    def _update_W(self, i: int, E: Tensor, V: list[Tensor], B: Tensor) -> None:
+        """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
+        layer, top = self.network.layers[i], i == len(self.network.layers) - 1
         size = self.settings.top_step if top else self.settings.step
-        if isinstance(op, Conv2d):
+        if isinstance(layer.operator, Conv2d):
             size = self.settings.conv_step / B[0, 0].numel()
-        self.metrics[i].add_step(op, E, V, size / len(E))
+        for link, metric in self._blocks:
+            if link.layer == i:
+                inputs = V[link.source]
+                metric.add_step(link.operator, E, inputs, size / len(E), layer.operator)
         if not top:
-            op.weight.div_(self._spread(B)[:, None])
+            spread = self._spread(B)[:, None]
+            for op in layer.operators:
+                op.weight.div_(spread)
 
     def _spread(self, B: Tensor) -> Tensor:
         """What to divide each row by so that its pre-activations come to have unit spread.
@@ -199,15 +220,27 @@ class StochasticBCD:
         due = self.k % max(1, self.n_batches // EVENTS) == 0 or self.k == self.n_batches
         if not (s.lam or s.keep) or not due or done < BEGIN:
             return
-        for i in reversed(range(len(self.metrics))):
-            op = self.network.operators[i]
-            costs = removal_costs(op.linear, self.metrics[i].inverse(), op.group)
+        for i in reversed(range(len(self.network.layers))):
+            costs = self._removal_costs(i)
             gone = self._unpaid(i, costs) if s.lam else self._surplus(i, costs)
             if len(gone):
                 self._remove(i, gone)
 
+    def _consumers(self, i: int) -> list[tuple[Link, Metric]]:
+        """The W blocks that take the activations V[i]."""
+        return [(link, metric) for link, metric in self._blocks if link.source == i]
+
+    def _removal_costs(self, i: int) -> Tensor:
+        """Of each unit (or input) that V[i] holds, in all its consumers together."""
+        return add_up(
+            [
+                removal_costs(link.operator.linear, metric.inverse(), link.operator.group)
+                for link, metric in self._consumers(i)
+            ]
+        )
+
     def _unpaid(self, i: int, costs: Tensor) -> Tensor:
-        """With ``lam``: the inputs of operator i that cost less to remove than their price.
+        """With ``lam``: the inputs of layer i that cost less to remove than their price.
 
         The price is fixed when units begin to leave: relative to the mean of those that are left
         it would rise with every unit that goes. The most valuable one always stays.
@@ -221,63 +254,75 @@ class StochasticBCD:
         return gone.nonzero().flatten()
 
     def _surplus(self, i: int, costs: Tensor) -> Tensor:
-        """With ``keep``: the cheapest units below operator i, as many as are too many by now."""
+        """With ``keep``: the cheapest units below layer i, as many as are too many by now."""
         if i == 0:
             return torch.empty(0, dtype=torch.long)  # inputs are no units
         wanted = kept_share(self.settings.keep or 1.0, 1 - self._left) * self.widths[i - 1]
         return costs.argsort(stable=True)[: max(0, len(costs) - max(1, round(wanted)))]
 
     def _remove(self, i: int, gone: Tensor) -> None:
-        """Empty the columns and let the others take over; hidden units leave the network."""
-        layers, metric = self.network.layers, self.metrics[i]
-        op = layers[i].operator
-        columns = op.columns_of(gone)[: len(gone) * op.group]
-        op.weight = without(op.weight, metric.inverse(), columns)
-        if i == 0:
-            metric.dead = torch.cat([metric.dead, columns])
+        """Empty their columns in all consumers and let the others take over.
+
+        Hidden units then leave the network: those columns, and their rows below.
+        """
+        stay = _others(self.network.operators[i].n_in, gone)
+        for link, metric in self._consumers(i):
+            op = link.operator
+            columns = op.columns_of(gone)
+            metric.empty(op, columns, self.network.operators[link.layer])
+            if i == 0:  # inputs still come
+                metric.dead = torch.cat([metric.dead, columns])
+            else:
+                self.network.replace(link, op.select(stay, torch.arange(op.n_out)))
+                metric.select(op.columns_of(stay))
             metric.refresh()
-            return
-        units = _others(op.n_in, gone)
-        self.units[i - 1] = self.units[i - 1][units]
-        layers[i].operator = op.select(units, torch.arange(op.n_out))
-        metric.select(op.columns_of(units))
-        metric.refresh()
-        below = layers[i - 1].operator
-        layers[i - 1].operator = below.select(torch.arange(below.n_in), units)
+        if i:
+            self.units[i - 1] = self.units[i - 1][stay]
+            for link in self.network.into(i - 1):
+                op = link.operator
+                self.network.replace(link, op.select(torch.arange(op.n_in), stay))
 
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on, by name."""
         tensors = {"k": torch.tensor(self.k), "typical_costs": self.typical_costs}
         tensors |= {f"units{i}": units for i, units in enumerate(self.units)}
-        for i, (op, metric) in enumerate(zip(self.network.operators, self.metrics, strict=True)):
-            tensors[f"W{i}"] = op.weight
-            tensors |= {f"{name}{i}": value for name, value in metric.state().items()}
+        for link, metric in self._blocks:
+            place = _place(link)
+            tensors[f"W{place}"] = link.operator.weight
+            tensors |= {f"{name}{place}": value for name, value in metric.state().items()}
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()``, with the units that were left then."""
         self.k, self.typical_costs = int(state["k"]), state["typical_costs"].clone()
         self.units = [state[f"units{i}"] for i in range(len(self.units))]
-        n_in = self.network.layers[0].operator.n_in
-        for i, (layer, metric) in enumerate(zip(self.network.layers, self.metrics, strict=True)):
-            layer.operator = layer.operator.resized(state[f"W{i}"], n_in)
-            n_in = layer.operator.n_out
-            metric.restore({name: state[f"{name}{i}"] for name in metric.state()})
+        widths = [self.network.operators[0].n_in, *(len(units) for units in self.units)]
+        for link, metric in self._blocks:
+            place = _place(link)
+            operator = link.operator.resized(state[f"W{place}"], widths[link.source])
+            self.network.replace(link, operator)
+            metric.restore({name: state[f"{name}{place}"] for name in metric.state()})
 
 
-def balance(network: Network, V: Tensor) -> None:
+def balance(network: Network, V0: Tensor) -> None:
     """Shift the pooled pre-activations of every filter so that they have mean 0 on scaled inputs.
 
     The largest of a window is above 0 for nearly all windows of a random start: without this most
     bits of a pooled layer would be on, and say nothing.
     """
+    V = network.recent(V0)
     for layer in network.layers[:-1]:
         P, offset = layer.forward(V), layer.operator.offset
         if offset is not None and not isinstance(layer.pool, NoPool):
             mean = P.mean(dim=(0, 2, 3))
             offset.sub_(mean)
             P = P - mean[:, None, None]
-        V = step(P)
+        V.append(step(P))
+
+
+def _place(link: Link) -> str:
+    """Of a link in the names of a state: the number of its layer, marked if it is a shortcut."""
+    return f"{link.layer}" if link.source == link.layer else f"{link.layer}-shortcut"
 
 
 def _others(n: int, gone: Tensor) -> Tensor:

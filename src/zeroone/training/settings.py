@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
-from zeroone.layers import LayerPlan
+from zeroone.layers import LayerPlan, check_skips
 from zeroone.scaling import SCALINGS
 from zeroone.solvers.exact import PAPER, ExactSettings
 from zeroone.solvers.stochastic import StochasticSettings
@@ -23,7 +23,8 @@ SOLVERS = tuple(SOLVER_SETTINGS)
 class TrainSettings:
     """What is trained and how; ``stochastic`` and ``exact`` hold the solvers' own settings.
 
-    hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2'
+    hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2';
+        'conv3x3:32:pad1:skip2' has a shortcut around the layer below it
     solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
     head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
     bias: whether each layer gets a constant-1 input
@@ -129,7 +130,8 @@ def _checked_layers(hidden: Any) -> tuple[int | str, ...]:
     if not isinstance(hidden, Sequence | np.ndarray) or isinstance(hidden, str):
         raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
     plans = [LayerPlan.parse(layer) for layer in hidden]
-    return tuple(str(plan) if plan.kernel else plan.units for plan in plans)
+    check_skips(plans)
+    return tuple(plan.written for plan in plans)
 
 
 # Printed: small Gaussian weights, no biases, no margin. Their spread is not printed.
