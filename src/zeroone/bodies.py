@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zeroone.checks import InputError, one_of
 from zeroone.operators import Shape
+from zeroone.ops import channels_last
 from zeroone.scaling import Scaling
 
 MakeActivation = Callable[[int], nn.Module]
@@ -143,7 +144,8 @@ class Body(nn.Module):
     def __init__(self, name: str, image: Shape, layers: nn.Sequential, scaling: Scaling) -> None:
         """``layers`` are those of ``make_body``, ``scaling`` is that of their features."""
         super().__init__()
-        self.name, self.image, self.layers = name, image, layers
+        self.name, self.image = name, image
+        self.layers = channels_last(layers)
         self.register_buffer("centre", scaling.centre)
         self.register_buffer("scale", scaling.scale)
         self.eval().requires_grad_(requires_grad=False)
@@ -189,4 +191,5 @@ class Body(nn.Module):
         for module in body.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.num_batches_tracked = torch.tensor(0)
+        channels_last(body.layers)
         return body.requires_grad_(requires_grad=False)

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional, grad
 
 from zeroone.checks import InputError, count
+from zeroone.ops import channels_last
 
 Shape = tuple[int, ...]  # of a sample: (units,), or (channels, height, width)
 
@@ -235,11 +236,10 @@ class Conv2d(Operator):
 
     @property
     def _kernels(self) -> Tensor:
-        # A copy if there is a bias: the convolution wants its kernels in one piece.
-        return self.linear.reshape(self.n_out, self.n_in, self.kernel, self.kernel)
+        return channels_last(self.linear.reshape(self.n_out, self.n_in, self.kernel, self.kernel))
 
     def _image(self, V: Tensor) -> Tensor:
-        return V.reshape(len(V), *self.shape_in)
+        return channels_last(V.reshape(len(V), *self.shape_in))
 
     def apply(self, V: Tensor) -> Tensor:  # noqa: D102
         return functional.conv2d(
@@ -249,7 +249,7 @@ class Conv2d(Operator):
     def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
         shape = (len(E), *self.shape_in)
         V: Tensor = grad.conv2d_input(  # type: ignore[no-untyped-call]
-            shape, self._kernels, E, self.stride, self.padding
+            shape, self._kernels, channels_last(E), self.stride, self.padding
         )
         return V
 
@@ -260,11 +260,20 @@ class Conv2d(Operator):
         return rows.transpose(1, 2).reshape(-1, rows.shape[1])
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
+        C = self._pixelwise_cross(E, V) if self.kernel == 1 else self._kernel_cross(E, V)
+        return torch.cat([C, self.total(E)[:, None]], dim=1) if self.bias else C
+
+    def _kernel_cross(self, E: Tensor, V: Tensor) -> Tensor:
         shape = (self.n_out, self.n_in, self.kernel, self.kernel)
         C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
-            self._image(V), shape, E, self.stride, self.padding
-        ).flatten(1)
-        return torch.cat([C, self.total(E)[:, None]], dim=1) if self.bias else C
+            self._image(V), shape, channels_last(E), self.stride, self.padding
+        )
+        return C.flatten(1)
+
+    def _pixelwise_cross(self, E: Tensor, V: Tensor) -> Tensor:
+        # Not by torch's convolution: with a stride above 1 and channels that are no multiple of 8,
+        # its CPU code for 1x1 kernels writes beyond its memory (torch 2.13).
+        return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self.patches(V)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return {

@@ -26,6 +26,11 @@ class Pool(ABC):
     def __init__(self, size: int) -> None:
         self.size = size
 
+    @property
+    def receivers(self) -> int:
+        """How many entries of a window a residual of its pooled value goes to."""
+        return 1
+
     def shape_out(self, shape: Shape) -> Shape:
         """Of a sample, pooled."""
         if len(shape) != 3 or min(shape[1:]) < self.size:
@@ -98,8 +103,9 @@ class MaxPool(Pool):
         values, winners = functional.max_pool2d(U, self.size, return_indices=True)
 
         def spread(E: Tensor) -> Tensor:
-            full = torch.zeros_like(U).flatten(2)
-            return full.scatter_(2, winners.flatten(2), E.flatten(2)).reshape(U.shape)
+            return functional.max_unpool2d(
+                E, winners, (self.size, self.size), output_size=U.shape[2:]
+            )
 
         return Pooled(values, spread)
 
@@ -108,6 +114,10 @@ class AvgPool(Pool):
     """The mean of each window; every entry gets its share of a residual."""
 
     kind = "average"
+
+    @property
+    def receivers(self) -> int:  # noqa: D102
+        return self.size**2
 
     def forward(self, U: Tensor) -> Tensor:  # noqa: D102
         return functional.avg_pool2d(U, self.size)

@@ -57,9 +57,12 @@ class AdamRule:
         self.model.load_state_dict(
             {k.removeprefix("model."): T for k, T in state.items() if k.startswith("model.")}
         )
-        adam = self.optimizer.state_dict()
+        adam, parameters = self.optimizer.state_dict(), list(self.model.parameters())
         for name, T in state.items():
             if name.startswith("adam."):
                 _, i, moment = name.split(".")
-                adam["state"].setdefault(int(i), {})[moment] = T
+                own = parameters[int(i)]
+                # The fused optimizer takes it that moments lie in memory as their parameter does.
+                laid_out = torch.empty_like(own).copy_(T) if T.shape == own.shape else T
+                adam["state"].setdefault(int(i), {})[moment] = laid_out
         self.optimizer.load_state_dict(adam)

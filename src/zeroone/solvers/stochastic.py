@@ -193,7 +193,7 @@ class StochasticBCD:
         layer, top = self.network.layers[i], i == len(self.network.layers) - 1
         size = self.settings.top_step if top else self.settings.step
         if isinstance(layer.operator, Conv2d):
-            size = self.settings.conv_step / B[0, 0].numel()
+            size = self.settings.conv_step / (B[0, 0].numel() * layer.pool.receivers)
         for link, metric in self._blocks:
             if link.layer == i:
                 inputs = V[link.source]
