@@ -4,7 +4,7 @@ Each takes the number of channels and what makes the activation of a layer of so
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -102,9 +102,24 @@ BODIES: dict[str, Callable[[int, MakeActivation], nn.Sequential]] = {
 LEAST = {"small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
 
 
+def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
+    """The layers of stages of two residual blocks each; later stages begin with a stride.
+
+    What comes after takes the bits of every position of the last stage: averaging them would not
+    leave bits, and pooling before the step loses what the positions say.
+    """
+    layers = []
+    for stage, width in enumerate(widths):
+        for block in range(2):
+            stride = ":stride2" if stage and not block else ""
+            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
+    return tuple(layers)
+
+
 # The same layers with 0/1 activations: what trains a body without back-propagation.
 BITS = {
     "small": ("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"),
+    "resnet18": ("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
 }
 
 

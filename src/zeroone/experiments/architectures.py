@@ -1,10 +1,9 @@
 """The architectures of a run matrix: a body or none, an initial process or none, hidden layers."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zeroone.bodies import BITS
+from zeroone.bodies import BITS, residual_blocks
 from zeroone.checks import InputError, count, one_of
 
 Hidden = tuple[int | str, ...]
@@ -47,24 +46,10 @@ class Architecture:
         return BITS[self.body] + self.hidden
 
 
-def residual_layers(widths: Sequence[int]) -> Hidden:
-    """A stem and stages of two residual blocks each, as in ResNet-18; later stages begin strided.
-
-    The classes take the bits of every position of the last stage: averaging them would not leave
-    bits, and pooling before the step loses what the positions say.
-    """
-    layers = [f"conv3x3:{widths[0]}:pad1"]
-    for stage, width in enumerate(widths):
-        for block in range(2):
-            stride = ":stride2" if stage and not block else ""
-            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
-    return tuple(layers)
-
-
 ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
-    "resnet18-bits": (None, residual_layers((32, 64, 128, 256))),
+    "resnet18-bits": (None, ("conv3x3:32:pad1:max2", *residual_blocks((32, 64, 128, 256)))),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
