@@ -251,7 +251,7 @@ def test_a_0_1_body_has_the_shape_of_the_other(name):
     plans = [LayerPlan.parse(text) for text in BITS[name]]
     layers = build_layers(plans, image, generator=torch.Generator(), dtype=torch.float32)
     body = make_body(name, image, lambda _units: torch.nn.ReLU())
-    features = body(torch.zeros(1, 3 * 32 * 32))
+    features = body.eval()(torch.zeros(1, 3 * 32 * 32))
     assert np.prod(layers[-1].shape_out) == features.shape[1]
 
 
