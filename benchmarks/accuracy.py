@@ -65,8 +65,8 @@ def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spe
     return Spec(data, ("f3nn:1000-1000",), methods, rivals=rivals, variants=variants)
 
 
-def on_body(data: str, *architectures: str) -> Spec:
-    return Spec((data,), architectures, ("bcd", "ste", "relu"))
+def on_body(data: str, *architectures: str, more: tuple[str, ...] = (), **initial: Any) -> Spec:
+    return Spec((data,), architectures, ("bcd", *more, "ste", "relu"), initial=initial)
 
 
 def blocks() -> Spec:
@@ -93,8 +93,8 @@ SUITES = {
         on_body("mnist", "convnet@5"),
         on_body("fashion-mnist", "convnet@2", "convnet@5"),
     ],
-    "cifar10": [on_body("cifar10", "resnet18@10")],
-    "cifar100": [on_body("cifar100", "resnet18@10")],
+    "cifar10": [on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128)],
+    "cifar100": [on_body("cifar100", "resnet18@10", batch=128)],
     "small": [],
 }
 

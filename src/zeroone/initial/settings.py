@@ -24,7 +24,7 @@ class InitialSettings:
 
     body: str
     epochs: int
-    batch: int = 128
+    batch: int = 64
     learning_rate: float = 1e-3
     smoothing: float = 0.1
     augment: str | None = None
