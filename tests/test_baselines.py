@@ -1,9 +1,11 @@
 """The rivals: that they learn in the same loop, from the same batches, and can be resumed."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
+from torch.nn import functional
 
 from zeroone import TrainSettings
 from zeroone.baselines.activations import ACTIVATIONS
@@ -11,6 +13,7 @@ from zeroone.baselines.adam import AdamRule
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import train_rival
+from zeroone.convolution import Convolution
 from zeroone.data.embedded import load_embedded
 from zeroone.scaling import Scaling
 
@@ -116,6 +119,18 @@ def test_a_small_convnet_learns_and_shares_its_body():
         )
         assert record["result"]["train_error"] < 0.1
         assert not any(getattr(m, "one_bit", False) for m in model.body.modules())
+
+
+def test_convolutions_are_torch_s():
+    torch.manual_seed(0)
+    sizes = product((1, 2, 5), (1, 4), (1, 2, 3, 5), (1, 2, 4), (0, 1, 2))
+    for height, width, kernel, stride, padding in sizes:
+        if min(height, width) + 2 * padding < kernel:
+            continue
+        convolution = Convolution(3, 5, kernel, stride, padding)
+        images = torch.randn(2, 3, height, width)
+        expected = functional.conv2d(images, convolution.weight, convolution.bias, stride, padding)
+        assert torch.allclose(convolution(images), expected, atol=1e-5)
 
 
 def test_float64():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zeroone.checks import InputError, one_of
+from zeroone.convolution import Convolution
 from zeroone.operators import Shape
 from zeroone.ops import channels_last
 from zeroone.scaling import Scaling
@@ -27,13 +28,13 @@ class SmallBody(nn.Sequential):
 
     def __init__(self, channels: int, activation: MakeActivation) -> None:
         super().__init__(
-            nn.Conv2d(channels, 32, 3),
+            Convolution(channels, 32, 3),
             activation(32),
             nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 3),
+            Convolution(32, 64, 3),
             activation(64),
             nn.MaxPool2d(2),
-            nn.Conv2d(64, 64, 3),
+            Convolution(64, 64, 3),
             activation(64),
             nn.Flatten(),
         )
@@ -44,10 +45,10 @@ class Block(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, stride: int, activation: MakeActivation) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=False)
+        self.conv1 = Convolution(n_in, n_out, 3, stride, padding=1, bias=False)
         self.norm1 = nn.BatchNorm2d(n_out)
         self.activate1 = activation(n_out)
-        self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
+        self.conv2 = Convolution(n_out, n_out, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(n_out)
         self.activate2 = activation(n_out)
         same = stride == 1 and n_in == n_out
@@ -60,7 +61,7 @@ class Block(nn.Module):
 
 
 def _projection(n_in: int, n_out: int, stride: int) -> nn.Sequential:
-    convolution = nn.Conv2d(n_in, n_out, 1, stride, bias=False)
+    convolution = Convolution(n_in, n_out, 1, stride, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(n_out))
 
 
@@ -74,7 +75,7 @@ class ResNet18(nn.Sequential):
     def __init__(self, channels: int, activation: MakeActivation, stem: int = 7) -> None:
         strided = stem > 3
         layers: list[nn.Module] = [
-            nn.Conv2d(channels, 64, stem, 2 if strided else 1, padding=stem // 2, bias=False),
+            Convolution(channels, 64, stem, 2 if strided else 1, padding=stem // 2, bias=False),
             nn.BatchNorm2d(64),
             activation(64),
         ]

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional, grad
 
 from zeroone.checks import InputError, count
+from zeroone.convolution import FEW
 from zeroone.ops import channels_last
 
 Shape = tuple[int, ...]  # of a sample: (units,), or (channels, height, width)
@@ -260,19 +261,19 @@ class Conv2d(Operator):
         return rows.transpose(1, 2).reshape(-1, rows.shape[1])
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        C = self._pixelwise_cross(E, V) if self.kernel == 1 else self._kernel_cross(E, V)
+        by_patches = self.kernel == 1 or self.positions <= FEW
+        C = self._cross_by_patches(E, V) if by_patches else self._cross_by_torch(E, V)
         return torch.cat([C, self.total(E)[:, None]], dim=1) if self.bias else C
 
-    def _kernel_cross(self, E: Tensor, V: Tensor) -> Tensor:
+    def _cross_by_torch(self, E: Tensor, V: Tensor) -> Tensor:
         shape = (self.n_out, self.n_in, self.kernel, self.kernel)
         C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
             self._image(V), shape, channels_last(E), self.stride, self.padding
         )
         return C.flatten(1)
 
-    def _pixelwise_cross(self, E: Tensor, V: Tensor) -> Tensor:
-        # Not by torch's convolution: with a stride above 1 and channels that are no multiple of 8,
-        # its CPU code for 1x1 kernels writes beyond its memory (torch 2.13).
+    def _cross_by_patches(self, E: Tensor, V: Tensor) -> Tensor:
+        """Where torch's own is slow or, for strided 1x1 kernels, wrong: see ``Convolution``."""
         return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self.patches(V)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102

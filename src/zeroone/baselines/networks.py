@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import Body, make_body
+from zeroone.convolution import Convolution
 from zeroone.counts import walk
 from zeroone.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
 from zeroone.operators import Conv2d, Dense, Operator, Shape
@@ -24,22 +24,7 @@ def make_linear(plan: LayerPlan, shape_in: Shape, *, bias: bool = True) -> nn.Co
     """The linear map of a plan, with torch's own start."""
     if not plan.kernel:
         return nn.Linear(math.prod(shape_in), plan.units, bias)
-    kind = Pixelwise if plan.kernel == 1 else nn.Conv2d
-    return kind(shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding, bias=bias)
-
-
-class Pixelwise(nn.Conv2d):
-    """A 1x1 convolution, with a stride of 1 on the pixels that a larger one would pick.
-
-    With a stride above 1 and channels that are no multiple of 8, the gradient of torch's own writes
-    beyond its memory on a CPU (torch 2.13).
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """As ``nn.Conv2d``."""
-        border, (step, _) = int(self.padding[0]), self.stride
-        picked = functional.pad(input, [border] * 4)[:, :, ::step, ::step]
-        return functional.conv2d(picked, self.weight, self.bias)
+    return Convolution(shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding, bias=bias)
 
 
 def as_operator(linear: nn.Conv2d | nn.Linear, shape_in: Shape) -> Operator:

@@ -1,0 +1,30 @@
+"""Convolutions for back-propagation: torch's own, but where those are slow or wrong on a CPU."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+FEW = 4  # positions of an image up to which torch's sum over patches is slower than a product
+
+
+class Convolution(nn.Conv2d):
+    """``nn.Conv2d`` with square kernels, without two weaknesses that it has on a CPU.
+
+    Where an image has one position it is a matrix product with those entries of the kernels that
+    do not only see padding: torch's gradient of the weights takes ten times as long, and more. Of
+    1x1 kernels with a stride above 1 that gradient writes beyond its memory if the channels are no
+    multiple of 8 (torch 2.13): their pixels are picked before.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """As ``nn.Conv2d``."""
+        kernel, stride, padding = self.kernel_size[0], self.stride[0], int(self.padding[0])
+        if kernel == 1 and stride > 1:
+            picked = functional.pad(input, [padding] * 4)[:, :, ::stride, ::stride]
+            return functional.conv2d(picked, self.weight, self.bias)
+        if any(side + 2 * padding - kernel >= stride for side in input.shape[2:]):
+            return super().forward(input)
+        height, width = (max(0, min(kernel - padding, side)) for side in input.shape[2:])
+        seen = self.weight[:, :, padding : padding + height, padding : padding + width]
+        pixels = input[:, :, :height, :width]
+        product = functional.linear(pixels.flatten(1), seen.flatten(1), self.bias)
+        return product[:, :, None, None]
