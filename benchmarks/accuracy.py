@@ -6,7 +6,8 @@ Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, 
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``blocks`` (every V-step
 with every U-step on MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to
 end), ``features`` (MNIST and Fashion-MNIST, 576-2000-2000-10 on a body after an initial process),
-``cifar10`` and ``cifar100`` (512-1500-1500 on a ResNet-18, and all activations 0/1).
+``cifar10`` and ``cifar100`` (512-1500-1500 on a ResNet-18; on CIFAR-10 also a network whose every
+activation is 0/1, end to end).
 Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
@@ -14,6 +15,7 @@ goes on with the missing and the failed ones, ``--only-failed`` with these alone
 """
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -27,9 +29,9 @@ from measure import begin, finish, parser
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.experiments.board import board
-from zeroone.experiments.cell import FAILED, INITIAL, Cell, run_cell
-from zeroone.experiments.matrix import Matrix
-from zeroone.experiments.methods import Method
+from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.matrix import LOG, Matrix
+from zeroone.experiments.methods import INITIAL, Method
 from zeroone.experiments.spec import Spec, with_bodies
 from zeroone.experiments.tables import failures, print_summary, summarise
 from zeroone.experiments.workers import fitting_jobs
@@ -93,7 +95,10 @@ SUITES = {
         on_body("mnist", "convnet@5"),
         on_body("fashion-mnist", "convnet@2", "convnet@5"),
     ],
-    "cifar10": [on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128)],
+    "cifar10": [
+        on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128),
+        Spec(("cifar10",), ("vgg",), ("bcd", "ste", "relu"), train={"augment": "crop-flip"}),
+    ],
     "cifar100": [on_body("cifar100", "resnet18@10", batch=128)],
     "small": [],
 }
@@ -211,6 +216,7 @@ def main() -> None:
     with board(matrix, len(todo)) as watch:
         matrix.run(todo, jobs=fitting_jobs(options.jobs, 1), work=work, watch=watch)
     record["cells"] = as_entries(matrix)
+    record["log"] = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     record["table"] = summarise(matrix, labels(options))
     print_summary(record["table"])
     finish(record, options.json)

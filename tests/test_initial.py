@@ -1,6 +1,8 @@
 """The initial process: a body trained by Adam, its features on disk, 0/1 layers on them."""
 
+import io
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -63,11 +65,11 @@ def test_features_are_what_the_body_makes_and_are_made_once(data, tmp_path):
     assert torch.allclose(torch.from_numpy(made.test), body.layers(scaled), atol=1e-5)
     assert made.train.shape == (240, 64)
     assert isinstance(made.train, np.memmap)
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert set(before) == {"model.safetensors", "record.json", "train.npy", "test.npy"}
+    kept = ("model.safetensors", "record.json", "train.npy", "test.npy")
+    before = {name: (tmp_path / name).stat().st_mtime_ns for name in kept}
     again = features_of(data, tmp_path)
     assert np.array_equal(again.train, made.train)
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in kept} == before
 
 
 def test_a_body_has_its_own_record_and_is_a_network_of_its_own(data, tmp_path):
@@ -87,10 +89,75 @@ def test_features_cut_short_are_computed_again(data, tmp_path):
     expected = np.array(made.test)
     content = (tmp_path / "test.npy").read_bytes()
     (tmp_path / "test.npy").write_bytes(content[: len(content) // 2])
-    (tmp_path / "train.npy").write_bytes(b"nonsense")
-    again = features_of(data, tmp_path)
-    assert np.array_equal(again.test, expected)
-    assert again.train.shape == (240, 64)
+    for content in (b"", b"nonsense", zipped()):
+        (tmp_path / "train.npy").write_bytes(content)
+        again = features_of(data, tmp_path)
+        assert np.array_equal(again.test, expected)
+        assert again.train.shape == (240, 64)
+
+
+def zipped():
+    file = io.BytesIO()
+    np.savez(file, X=np.zeros(3))
+    return file.getvalue()
+
+
+def test_features_of_an_earlier_body_are_not_taken_for_those_of_a_new_one(data, tmp_path):
+    first = np.array(features_of(data, tmp_path).train)
+    (tmp_path / "record.json").unlink()
+    other = features_of(data, tmp_path, settings=replace(LAYERS, seed=6))
+    assert not np.array_equal(other.train, first)
+
+
+@pytest.mark.parametrize("moment", ["before", "half-way"])
+def test_a_body_is_not_lost_between_training_and_writing(data, tmp_path, monkeypatch, moment):
+    expected = features_of(data, tmp_path / "whole").train
+
+    def fail(*_arguments):
+        raise InputError("the disk is full.")
+
+    where = (
+        "zeroone.initial.process._keep"
+        if moment == "before"
+        else "zeroone.training.run.write_record"
+    )
+    with monkeypatch.context() as broken:
+        broken.setattr(where, fail)
+        with pytest.raises(InputError, match="disk is full"):
+            features_of(data, tmp_path / "cut")
+    resumed = features_of(data, tmp_path / "cut", resume=True)
+    assert resumed.record["resumed"] == [2]
+    assert np.array_equal(resumed.train, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hidden": ("conv3x3:8",)}, "the layers on a body are dense, not conv3x3:8"),
+        ({"hidden": (8,), "batch": 5000}, "batch=5000 is larger than the 240 training samples"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused_before_the_body_is_trained(
+    data, tmp_path, options, sentence
+):
+    with pytest.raises(InputError, match=sentence):
+        train_both(data, tmp_path, TrainSettings.from_options(**options))
+    assert not (tmp_path / "initial").exists()
+
+
+def test_an_unfinished_run_is_refused_before_the_body_is_trained(data, tmp_path):
+    (tmp_path / STATE).touch()
+    with pytest.raises(InputError, match="holds an unfinished run"):
+        train_both(data, str(tmp_path))
+    assert not (tmp_path / "initial").exists()
+
+
+def test_batches_of_an_initial_process():
+    settings = InitialSettings("small", 1)
+    assert settings.fitted(1000).batch == 64
+    assert settings.fitted(40).batch == 40
+    with pytest.raises(InputError, match="initial process's batch of 50 is larger than the 40"):
+        InitialSettings("small", 1, batch=50).fitted(40)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +167,7 @@ def test_features_cut_short_are_computed_again(data, tmp_path):
         ({"settings": replace(LAYERS, validation=0.1)}, "trained with validation=0.2, not 0.1"),
         ({"initial": replace(SMALL, batch=30)}, "trained with batch=20, not 30"),
         ({"test": bars(90, 2)}, "trained on other data"),
+        ({"image": (2, 18, 9)}, "images of 18 x 18 pixels or more, these have 18 x 9"),
         ({"image": (1, 12, 27)}, "images of 18 x 18 pixels or more, these have 12 x 27"),
         ({"image": None}, "the body 'small' needs images"),
     ],
@@ -110,10 +178,14 @@ def test_a_body_of_something_else_is_refused(data, tmp_path, change, sentence):
         features_of(data, tmp_path, **change)
 
 
-def test_the_layers_learn_on_features_and_the_network_takes_images(data, tmp_path):
-    longer = replace(LAYERS, stochastic=replace(LAYERS.stochastic, epochs=10))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_layers_learn_on_features_and_the_network_takes_images(data, tmp_path, dtype):
+    longer = replace(LAYERS, dtype=dtype, stochastic=replace(LAYERS.stochastic, epochs=10))
     run = train_both(data, tmp_path / "run", longer, noise=(0.1,))
     record, (X, y) = run.record, data["test"]
+    assert (
+        str(run.network.dtype) == str(next(run.network.body.parameters()).dtype) == f"torch.{dtype}"
+    )
     assert record["result"]["test_error"] < 0.1
     wrong = (run.network.predict(X) != y).mean()
     assert wrong == pytest.approx(record["result"]["test_error"])
@@ -223,7 +295,7 @@ def test_augmented_training_differs_and_needs_images(data):
     assert torch.equal(weights[1], weights[2])
     assert not torch.equal(weights[0], weights[1])
     dense = TrainSettings.from_options(hidden=(4,), augment="crop-flip")
-    with pytest.raises(InputError, match="needs images"):
+    with pytest.raises(InputError, match="is for images, these are not"):
         train(data["X"], data["y"], dense)
     with pytest.raises(InputError, match="augment is for batches"):
         TrainSettings.from_options(solver="exact", augment="crop-flip")
@@ -282,10 +354,10 @@ def changed_model(path, other, body=None, tensors=None):
         ({"tensors": {"body.layers.1.bias": None}}, "not those of a body 'small'"),
         ({"tensors": {"body.more": torch.zeros(3)}}, "not those of a body 'small'"),
         ({"tensors": {"body.centre": None}}, "not a complete zeroone model"),
-        (
-            {"tensors": {"body.centre": torch.zeros(9)}},
-            "the body makes 9 features but the first layer takes 64",
-        ),
+        ({"tensors": {"body.centre": torch.zeros(9)}}, "what should scale the 64 features"),
+        ({"tensors": {"body.centre": torch.zeros(8, 8)}}, "what should scale the 64 features"),
+        ({"tensors": {"body.scale": torch.zeros(())}}, "what should scale the 64 features"),
+        ({"tensors": {"body.scale": torch.ones(7)}}, "what should scale the 64 features"),
     ],
 )
 def test_a_damaged_body_is_refused(data, tmp_path, change, sentence):
@@ -343,6 +415,8 @@ def test_a_matrix_trains_a_body_once_and_gives_it_a_line(spec, tmp_path):
     ]
     assert len({cell.seed for cell in cells[:3]}) == 1
     assert len({cell.body_folder for cell in cells[:3]}) == 1
+    two = replace(spec, architectures=("convnet@2:12", "convnet@2:9")).cells()
+    assert [cell.method for cell in two] == ["initial", "bcd", "ste", "bcd", "ste"]
     assert with_bodies(cells[1:]) == cells
     matrix = Matrix.open(cells[:3], tmp_path / "out")
     matrix.run(matrix.cells, jobs=1)
@@ -356,6 +430,15 @@ def test_a_matrix_trains_a_body_once_and_gives_it_a_line(spec, tmp_path):
     assert not list((tmp_path / "out/.store").rglob(STATE))
     record = matrix.records[cells[1]]
     assert record["settings"]["initial"]["batch"] == 20
+    shutil.rmtree(tmp_path / "out/.store")
+    other = [replace(cell, architecture="convnet@2:9") for cell in cells[1:2]]
+    later = Matrix.open(with_bodies(other), tmp_path / "out")
+    assert [cell.method for cell in later.missing] == ["bcd"]
+    later.run(later.missing, jobs=1)
+    assert [(row["label"], row["n"]) for row in summarise(later)] == [
+        ("initial process (Adam)", 1),
+        ("0/1 BCD", 1),
+    ]
 
 
 def test_methods_on_one_body_share_what_it_was_trained_on(spec):
@@ -395,6 +478,33 @@ def test_a_cell_that_was_interrupted_goes_on(spec, tmp_path, monkeypatch, method
     assert run_cell(kept, [Watch()])["record"] == whole
     assert epochs in ([2, 3], [3])  # the interrupted epoch counts if its state was kept
     assert not list((tmp_path / "store").rglob(STATE))
+
+
+def test_a_cell_begins_anew_where_its_state_is_of_no_use(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
+    cell = Cell(spec.data[0], "f3nn:12", "bcd", 0, options={"epochs": 3, "batch": 40})
+    whole = run_cell(cell)["record"]
+    kept = replace(cell, store=tmp_path / "store")
+
+    def interrupt(options):
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(replace(kept, options=cell.options | options), [Interrupt(2)])
+        (state,) = (tmp_path / "store").rglob(STATE)
+        return state
+
+    interrupt({"step": 0.5})  # of other settings
+    assert run_cell(kept)["record"] == whole
+    state = interrupt({})
+    state.write_bytes(state.read_bytes()[:100])
+    assert run_cell(kept)["record"] == whole
+
+
+def test_the_noise_of_a_body_is_on_the_samples_of_the_others(spec, tmp_path):
+    with np.load(spec.data[0]) as held:
+        np.savez("one.npz", X=held["X"], y=held["y"])
+    cells = replace(spec, data=("one.npz",)).cells()[:2]
+    results = [run_cell(replace(cell, store=tmp_path))["record"]["result"] for cell in cells]
+    assert [result["noise"]["part"] for result in results] == ["validation", "validation"]
 
 
 def test_rivals_on_convolutions_are_counted_like_0_1_networks(spec, monkeypatch):

@@ -67,6 +67,11 @@ def test_layers_that_cannot_be(text, sentence):
         ),
         ((1, 8, 8), ["conv5x5:4:max2", "conv3x3:4"], r"layer 2 \(conv3x3:4\): .*\(4, 2, 2\)"),
         ((1, 8, 8), ["conv7x7:4:max3"], r"layer 1 .*windows of 3 x 3 do not fit into \(4, 2, 2\)"),
+        (
+            (1, 9, 9),
+            ["conv3x3:4:pad1", "conv2x2:4:stride2"],
+            r"layer 2 \(conv2x2:4:stride2\): .* make \(4, 4, 4\) of \(4, 9, 9\) and never see 1 of",
+        ),
         ((64,), ["conv3x3:4"], r"layer 1 .*takes images, not samples of shape \(64,\)"),
         ((1, 8, 8), [5, "conv3x3:4"], r"layer 2 .*takes images, not samples of shape \(5,\)"),
         (

@@ -1,6 +1,7 @@
 import torch
 
-from zeroone.ops import classify, hardmax, next_up, one_hot, step
+from zeroone.allocator import keep_freed_memory
+from zeroone.ops import channels_last, classify, hardmax, next_up, one_hot, step
 
 
 def test_step_is_zero_at_zero_at_negative_zero_and_at_nan():
@@ -29,3 +30,15 @@ def test_next_up_is_the_smallest_larger_number():
         back = torch.nextafter(up, torch.full_like(up, -torch.inf))
         assert torch.equal(back[u != 0], u[u != 0])
         assert float(up[2]) == torch.finfo(dtype).tiny  # not a subnormal, which may be flushed
+
+
+def test_freed_memory_is_kept_where_that_can_be():
+    keep_freed_memory()  # on any system: does nothing where there is no mallopt
+    large = [torch.ones(2**20) for _ in range(3)]
+    assert all(bool((T == 1).all()) for T in large)
+
+
+def test_images_lie_with_their_channels_last():
+    for channels in (1, 3):
+        images = channels_last(torch.randn(2, channels, 4, 5))
+        assert images.stride() == (20 * channels, 1, 5 * channels, channels)

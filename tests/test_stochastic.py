@@ -7,9 +7,11 @@ import torch
 from zeroone import TrainSettings, train
 from zeroone.data.embedded import load_embedded
 from zeroone.heads import HardmaxMSE, SoftmaxCE
+from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.operators import Dense
 from zeroone.ops import step
+from zeroone.pooling import AvgPool
 from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 from zeroone.solvers.metric import Metric
 from zeroone.solvers.pruning import kept_share, removal_costs, without
@@ -360,3 +362,19 @@ def test_training_needs_no_autograd():
     outside = fitted(n_batches=40)[0].network
     for a, b in zip(inside.operators, outside.operators, strict=True):
         assert np.array_equal(a.weight.numpy(), b.weight.numpy())
+
+
+def test_the_residual_of_a_mean_is_shared_by_the_entries_that_receive_it(monkeypatch, rng):
+    X = torch.randn(40, 36, generator=rng)
+    y = torch.arange(40) % 3
+
+    def weights(conv_step):
+        plans = [LayerPlan.parse("conv3x3:4:average2")]
+        network = Network.build((1, 6, 6), plans, 3, SoftmaxCE(), seed=1)
+        StochasticBCD(network, StochasticSettings(conv_step=conv_step), 10).update(X, y, rng)
+        return network.operators[0].weight
+
+    shared = weights(8.0)
+    monkeypatch.setattr(AvgPool, "receivers", 1)
+    assert torch.allclose(shared, weights(2.0))
+    assert not torch.allclose(shared, weights(8.0))

@@ -117,7 +117,8 @@ def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
     return tuple(layers)
 
 
-# The same layers with 0/1 activations: what trains a body without back-propagation.
+# The same layers with 0/1 activations: what trains a body without back-propagation. Of ResNet-18
+# without the averaging, which images of 32 x 32 do not need.
 BITS = {
     "small": ("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"),
     "resnet18": ("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
@@ -196,7 +197,9 @@ class Body(nn.Module):
             raise InputError(f"a body takes images of three sides, not of shape {image}.")
         with torch.device("meta"):
             layers = make_body(name, image, lambda _units: nn.ReLU())
-        body = cls(name, image, layers, Scaling(tensors["centre"], tensors["scale"]))
+        scaling = Scaling(tensors["centre"], tensors["scale"])
+        n_features = layers.eval()(torch.zeros(1, math.prod(image), device="meta")).shape[1]
+        body = cls(name, image, layers, scaling)
         try:
             found = body.load_state_dict(tensors, strict=False, assign=True)
         except RuntimeError:
@@ -204,6 +207,8 @@ class Body(nn.Module):
         missing = [k for k in found.missing_keys if not k.endswith(UNUSED)] if found else [name]
         if found is None or missing or found.unexpected_keys:
             raise InputError(f"its weights are not those of a body {name!r}.")
+        if not scaling.fits(n_features):
+            raise InputError(f"what should scale the {n_features} features of a body does not.")
         for module in body.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.num_batches_tracked = torch.tensor(0)

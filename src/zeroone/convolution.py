@@ -21,7 +21,8 @@ class Convolution(nn.Conv2d):
         if kernel == 1 and stride > 1:
             picked = functional.pad(input, [padding] * 4)[:, :, ::stride, ::stride]
             return functional.conv2d(picked, self.weight, self.bias)
-        if any(side + 2 * padding - kernel >= stride for side in input.shape[2:]):
+        beyond = [side + 2 * padding - kernel for side in input.shape[2:]]
+        if not all(0 <= room < stride for room in beyond):
             return super().forward(input)
         height, width = (max(0, min(kernel - padding, side)) for side in input.shape[2:])
         seen = self.weight[:, :, padding : padding + height, padding : padding + width]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from zeroone.counts import Layered
-from zeroone.network import BATCH_ROWS
+from zeroone.network import fitting_rows
 from zeroone.scaling import Scaling
 
 NOISE_SEED = 0  # the same noise for every network, so that they can be compared
@@ -41,10 +41,9 @@ def _error_rates(
     model: Model, X: Tensor, y: Tensor, tops: Sequence[int], noise: "Noise | None" = None
 ) -> list[float]:
     wrong = torch.zeros(len(tops), dtype=torch.long)
+    size = fitting_rows(model.operators, getattr(model, "body", None) is not None)
     with torch.no_grad():
-        for rows, labels in zip(
-            torch.split(X, BATCH_ROWS), torch.split(y, BATCH_ROWS), strict=True
-        ):
+        for rows, labels in zip(torch.split(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
             ahead = classes_ahead(model.forward(V0), labels)
             wrong += torch.stack([(ahead >= top).sum() for top in tops])

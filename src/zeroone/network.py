@@ -31,7 +31,8 @@ from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
 FORMAT_VERSION = 3  # with shortcuts; without them 2 with a body and 1 without, for older readers
-BATCH_ROWS = 4096
+BATCH_ROWS, BODY_ROWS = 4096, 512  # samples that are predicted together, at most
+BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
 ClassLabel = int | float | str | bool
 
@@ -181,6 +182,11 @@ class Network:
         return self.layers[-1].operator.n_out
 
     @property
+    def batch_rows(self) -> int:
+        """How many samples fit into memory together."""
+        return fitting_rows(self.operators, self.body is not None)
+
+    @property
     def takes_bits(self) -> list[bool]:
         """For each operator whether its inputs are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
@@ -221,7 +227,7 @@ class Network:
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
         """The scores U_h of raw inputs, batch by batch."""
-        parts = torch.split(self.inputs(X), BATCH_ROWS)
+        parts = torch.split(self.inputs(X), self.batch_rows)
         return torch.cat([self.forward(self.scaling.apply(rows)) for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
@@ -264,6 +270,13 @@ class Network:
         return write_tensors(Path(path), MODEL, header, tensors)
 
 
+def fitting_rows(operators: Sequence[Operator], on_body: bool) -> int:
+    """How many samples fit into memory together."""
+    largest = max(math.prod(op.shape_out) for op in operators)
+    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
+    return min(rows, BODY_ROWS) if on_body else rows
+
+
 def load(path: str | Path) -> Network:
     """Read a network that ``Network.save`` wrote; anything else is refused in one sentence."""
     header, tensors = read_model(Path(path), FORMAT_VERSION)
@@ -283,7 +296,7 @@ def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) ->
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
     scale, centre = tensors["scaling.scale"], tensors["scaling.centre"]
-    if centre.ndim != 1 or scale.shape not in {(), centre.shape} or bool((scale <= 0).any()):
+    if centre.ndim != 1 or not Scaling(centre, scale).fits(len(centre)):
         raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     if not plain or len(set(classes)) != len(classes):

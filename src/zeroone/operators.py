@@ -229,6 +229,13 @@ class Conv2d(Operator):
                 f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
                 f"{shape_in}."
             )
+        rest = max((n + 2 * padding - kernel) % stride for n in shape_in[1:])
+        if kernel >= stride and rest > padding:  # smaller kernels pick pixels, and mean to
+            raise InputError(
+                f"kernels of {kernel} x {kernel} at a stride of {stride} would make "
+                f"{self.shape_out} of {shape_in} and never see {rest - padding} of its rows or "
+                f"columns: pad it, or take another stride."
+            )
 
     @property
     def shape_out(self) -> Shape:  # noqa: D102

@@ -89,6 +89,7 @@ def initial_options(command: Command) -> Command:
     """The initial process."""
     for name, kind, text in (
         ("augment", str, "crop-flip: shift and flip images anew in every epoch; or none."),
+        ("initial-rate", float, "Learning rate of the initial process's Adam (default: 0.001)."),
         ("initial-batch", int, "Samples a batch of the initial process (default: 64)."),
         (
             "initial-epochs",

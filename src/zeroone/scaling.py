@@ -52,6 +52,11 @@ class Scaling:
         """Leave the inputs as they are."""
         return cls(torch.zeros(n_features, dtype=dtype), torch.ones((), dtype=dtype))
 
+    def fits(self, n_features: int) -> bool:
+        """Whether it is a scaling of so many features at all: what comes from a file may not be."""
+        shapes = self.centre.shape == (n_features,) and self.scale.shape in {(), (n_features,)}
+        return shapes and bool((self.scale > 0).all())
+
     def apply(self, X: Tensor) -> Tensor:
         """The scaled inputs, as floating point numbers."""
         return (X.to(self.centre.dtype) - self.centre) / self.scale

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor, nn
@@ -133,9 +134,11 @@ class FloatNetwork(nn.Module):
         return self.body is not None or len(self.operators[0].shape_in) > 1
 
     def on_body(self, body: Body, scaling: Scaling) -> "FloatNetwork":
-        """Put the layers, which took a body's features, on the body itself: it takes images now."""
-        self.body, self.scaling, self.n_features = body, scaling, body.n_inputs
-        return self
+        """The network of these layers, which took a body's features, on the body itself."""
+        whole = copy(self)
+        whole._modules = dict(self._modules)  # a copy's own, or the body would be put into both
+        whole.body, whole.scaling, whole.n_features = body, scaling, body.n_inputs
+        return whole
 
     def forward(self, V: Tensor) -> Tensor:
         """The scores of scaled inputs."""

@@ -52,7 +52,7 @@ def train_rival(
 
     Of ``settings`` it uses what ``USED`` names. ``image`` is the shape of a sample (channels,
     height, width), for convolutions; ``noise``, ``features`` and ``resume`` as in ``train``. Of
-    the folder ``out`` it uses only the state file, which it removes at the end.
+    the folder ``out`` it uses only the state file, which stays: who keeps the result removes it.
     """
     task = Task.prepare(X, y, settings, test, name, image, features)
     s, part = settings.stochastic, task.parts["train"]
@@ -75,9 +75,7 @@ def train_rival(
     )
     record = new_record("train", described, settings.seed)
     record |= describe(learner, task, outcome, noise)
-    if checkpoint is not None:
-        checkpoint.remove()
-    return model, record
+    return task.whole(model), record
 
 
 def describe_rival(rival: RivalSettings, settings: TrainSettings) -> dict[str, Any]:

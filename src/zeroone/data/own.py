@@ -39,6 +39,11 @@ def load_npz(path: Path) -> Split:
         raise InputError(
             f"{path}: samples of X have shape {X.shape[1:]}, of X_test {X_test.shape[1:]}."
         )
+    if X.ndim == 4 and X.shape[3] in (1, 3, 4) and X.shape[1] > 4:
+        raise InputError(
+            f"{path}: images of shape {X.shape[1:]} seem to have their channels last; they must "
+            f"come first: X.transpose(0, 3, 1, 2)."
+        )
     shape = None if X.ndim == 2 else (1, *X.shape[1:])[-3:]
     return Split(path.stem, _rows(X), arrays["y"], _rows(X_test), arrays.get("y_test"), shape)
 

@@ -49,6 +49,16 @@ class Architecture:
 ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
+    "vgg": (
+        None,
+        (
+            "conv3x3:64:pad1:max2",
+            "conv3x3:128:pad1:max2",
+            "conv3x3:256:pad1:max2",
+            "conv3x3:256:pad1:max2",
+            512,
+        ),
+    ),
     "resnet18-bits": (None, ("conv3x3:32:pad1:max2", *residual_blocks((32, 64, 128, 256)))),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),

@@ -4,10 +4,10 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import USED, describe_rival, train_rival
@@ -15,19 +15,28 @@ from zeroone.checks import InputError, one_of
 from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
 from zeroone.experiments.architectures import Architecture
+from zeroone.experiments.methods import INITIAL
 from zeroone.initial import InitialSettings, make_features
-from zeroone.records import new_record
+from zeroone.records import code, new_record
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import StaleStateError
 from zeroone.training.features import Features
-from zeroone.training.parts import known_part
+from zeroone.training.parts import Task
 from zeroone.training.run import RECORD, in_noise
 
 FAILED = "failed"
-INITIAL = "initial"  # the method of a cell that trains the body of others
+Result = TypeVar("Result")
 RIVAL_OPTIONS = [f.name for f in fields(RivalSettings) if f.name != "body"]  # the architecture's
 INITIAL_OPTIONS = [f.name for f in fields(InitialSettings) if f.name not in ("body", "epochs")]
 SHARED = ("scaling", "validation", "dtype")  # options of training that a body shares
+
+
+def check_initial(options: dict[str, Any]) -> None:
+    """Refuse what is no option of an initial process."""
+    for name in options:
+        one_of("option of an initial process", name, INITIAL_OPTIONS)
+    InitialSettings("small", 1, **options)
 
 
 def _as_name(text: str) -> str:
@@ -115,8 +124,6 @@ class Cell:
         plan = self.plan
         if plan.body is None or not plan.initial_epochs:
             return None
-        for name in self.initial:
-            one_of("option of an initial process", name, INITIAL_OPTIONS)
         return InitialSettings(plan.body, plan.initial_epochs, **self.initial)
 
     @property
@@ -125,7 +132,8 @@ class Cell:
         if self.initial_settings is None or self.method == INITIAL:
             return None
         shared = {k: v for k, v in self.options.items() if k in (*SHARED, "seed")}
-        return replace(self, method=INITIAL, rival=False, options=shared)
+        alone = self.architecture.partition(":")[0]
+        return replace(self, architecture=alone, method=INITIAL, rival=False, options=shared)
 
     @property
     def body_folder(self) -> Path:
@@ -184,24 +192,34 @@ def _train(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str,
         more["features"] = _make_features(cell, split)
     if cell.store is None:
         return _train_layers(cell, split, **data, **more)
-    out = cell.store / "unfinished" / cell.path.with_suffix("")
-    more |= {"out": out, "resume": (out / STATE).exists()}
-    trained = _train_layers(cell, split, **data, **more)
+    # States of other code are not gone on from: the record names one.
+    made_by = (code() or "unknown")[:8]
+    out = cell.store / "unfinished" / made_by / cell.path.with_suffix("")
+    trained = _resumably(
+        out, lambda resume: _train_layers(cell, split, **data, **more, out=out, resume=resume)
+    )
     shutil.rmtree(out)
     return trained
+
+
+def _resumably(folder: Path, run: Callable[[bool], Result]) -> Result:
+    """Go on from the state in the folder if it is this run's and whole, else begin."""
+    if (folder / STATE).exists():
+        try:
+            return run(True)
+        except StaleStateError:
+            (folder / STATE).unlink()
+    return run(False)
 
 
 def _train_body(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
     """The record of an initial process, with the errors in noise."""
     features = _make_features(cell, split, callbacks)
-    parts = {"train": (split.X, split.y)} | ({"test": split.test} if split.test else {})
-    network, classes = features.network, features.network.classes
-    known = {
-        name: known_part(X, y, classes, network.n_features, network.dtype)
-        for name, (X, y) in parts.items()
-    }
-    record = features.record
-    record["result"] |= in_noise(network, known, cell.noise)
+    record, initial = features.record, cell.initial_settings
+    if cell.noise and initial is not None:
+        settings = initial.training(cell.settings)
+        task = Task.prepare(split.X, split.y, settings, split.test, image=split.shape)
+        record["result"] |= in_noise(features.network, task.parts, cell.noise)
     return record
 
 
@@ -215,17 +233,20 @@ def _train_layers(cell: Cell, split: Split, **arguments: Any) -> dict[str, Any]:
 def _make_features(cell: Cell, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
     initial = cell.initial_settings
     assert initial is not None
-    return make_features(
-        split.X,
-        split.y,
-        initial,
-        cell.settings,
+    return _resumably(
         cell.body_folder,
-        test=split.test,
-        name=split.name,
-        image=split.shape,
-        callbacks=(callbacks, ()),
-        resume=(cell.body_folder / STATE).exists(),
+        lambda resume: make_features(
+            split.X,
+            split.y,
+            initial,
+            cell.settings,
+            cell.body_folder,
+            test=split.test,
+            name=split.name,
+            image=split.shape,
+            callbacks=(callbacks, ()),
+            resume=resume,
+        ),
     )
 
 

@@ -18,10 +18,12 @@ import torch
 from filelock import FileLock, Timeout
 
 from zeroone.checks import InputError
-from zeroone.experiments.cell import FAILED, INITIAL, Cell, run_cell
+from zeroone.experiments.cell import FAILED, Cell, run_cell
+from zeroone.experiments.methods import INITIAL
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
 from zeroone.records import code, read_record, write_record
 from zeroone.storage import make_folder
+from zeroone.training.run import RECORD
 
 LOG, LOCK, STORE = "log.jsonl", ".lock", ".store"  # the last: bodies, and states to go on from
 Event = Progress | Ended
@@ -91,11 +93,14 @@ class Matrix:
         """Run these cells, bodies first; a record is on disk before ``watch`` hears of its end."""
         make_folder(self.folder)
         stored = [replace(cell, store=self.folder / STORE) for cell in cells]
-        bodies = [cell for cell in stored if cell.method == INITIAL]
         others = [cell for cell in stored if cell.method != INITIAL]
+        # Also those that have a record, if the bodies themselves were deleted.
+        needed = [cell.below for cell in others if cell.below]
+        lost = [cell for cell in needed if not (cell.body_folder / RECORD).exists()]
+        bodies = dict.fromkeys([cell for cell in stored if cell.method == INITIAL] + lost)
         try:
             with FileLock(self.folder / LOCK, timeout=0):
-                for wave in (bodies, others):
+                for wave in (list(bodies), others):
                     with closing(run_tasks(work, wave, jobs=jobs, threads=threads)) as events:
                         self._follow(events, watch)
         except Timeout:

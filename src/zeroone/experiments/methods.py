@@ -26,6 +26,7 @@ def _bcd(label: str, **options: Any) -> Method:
     return Method(label, rival=False, options=options)
 
 
+INITIAL = "initial"  # the method of a cell that trains the body of others
 METHODS = {
     "relu": _rival("ReLU", "relu"),
     "sigmoid": _rival("Sigmoid", "sigmoid"),
@@ -46,7 +47,7 @@ METHODS = {
 
 def variant(name: str, options: Any) -> Method:
     """A method of a spec's own: ``method`` names the one it is like, other options are its own."""
-    if name in METHODS:
+    if name in (*METHODS, INITIAL):
         raise InputError(f"{name!r} is a method already: give the variant another name.")
     if not isinstance(options, dict) or "method" not in options:
         raise InputError(f"the variant {name!r} must say which method it is like: method = ...")

@@ -4,15 +4,21 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.bodies import BITS, BODIES, default_body
-from zeroone.checks import InputError, not_negative, one_of
+from zeroone.checks import InputError, count, one_of
 from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
-from zeroone.experiments.console import print_results, progress, stages
+from zeroone.experiments.console import print_results, stages
 from zeroone.initial import InitialSettings, train_on_body
 from zeroone.training import TrainSettings, train
 from zeroone.training.run import Run
 
-INITIAL = {"body": "body", "initial_epochs": "epochs", "initial_batch": "batch"}
+# The options of an initial process, and what its settings call them.
+STAGE = {
+    "body": "body",
+    "initial_epochs": "epochs",
+    "initial_batch": "batch",
+    "initial_rate": "learning_rate",
+}
 
 
 def train_one(
@@ -27,29 +33,24 @@ def train_one(
     quiet: bool = False,
 ) -> None:
     """Train into the folder ``out`` and print a table, a line a stage."""
-    initial = {ours: options[name] for name, ours in INITIAL.items() if name in options}
-    rest = {name: value for name, value in options.items() if name not in INITIAL}
-    _check_initial(initial)
-    TrainSettings.from_options(preset, **rest)  # refused before the data are read
+    stage = {ours: options[name] for name, ours in STAGE.items() if name in options}
+    rest = {name: value for name, value in options.items() if name not in STAGE}
+    on_body = _has_initial_process(stage)
+    if on_body:
+        stage |= {"augment": rest.pop("augment", None)}
+        InitialSettings(**{"body": "small"} | stage)  # refused before the data are read
+    settings = TrainSettings.from_options(preset, **rest)
     split = load_data(data, data_dir=data_dir, label=label)
-    if initial.get("epochs"):
-        run = _on_body(split, initial, rest, preset, out, resume, quiet)
+    if on_body:
+        initial = InitialSettings(**{"body": default_body(split.shape)} | stage)
+        run = _train_on_body(split, initial, settings, out, resume=resume, quiet=quiet)
     else:
-        if initial:
-            rest["hidden"] = _bits(initial, split, preset, rest)
-        settings = TrainSettings.from_options(preset, **rest)
-        with progress("training", quiet=quiet) as callbacks:
-            run = train(
-                split.X,
-                split.y,
-                settings,
-                test=split.test,
-                name=split.name,
-                image=split.shape,
-                callbacks=callbacks,
-                out=out,
-                resume=resume,
+        if stage:
+            body = one_of("0/1 body", stage.get("body", default_body(split.shape)), BITS)
+            settings = TrainSettings.from_options(
+                preset, **rest | {"hidden": (*BITS[body], *settings.hidden)}
             )
+        run = _train(split, settings, out, resume=resume, quiet=quiet)
     if run.status == "diverged":
         raise InputError(
             f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
@@ -60,39 +61,48 @@ def train_one(
     print_results(f"{split.name}: {run.status}, {run.reason}", lines)
 
 
-def _check_initial(initial: dict[str, Any]) -> None:
-    if initial and "epochs" not in initial:
+def _has_initial_process(stage: dict[str, Any]) -> bool:
+    """Whether Adam trains a body first; with no epochs the body's layers are BCD's, too."""
+    if stage and "epochs" not in stage:
         raise InputError("a body needs --initial-epochs, how long it is trained first (or 0).")
-    if not_negative("initial_epochs", initial.get("epochs", 0)) == 0 and "batch" in initial:
-        raise InputError("initial_batch needs initial_epochs above 0.")
-    if "body" in initial:
-        one_of("body", initial["body"], BODIES)
+    epochs = count("--initial-epochs", stage.get("epochs", 0), least=0)
+    if not epochs and ("batch" in stage or "learning_rate" in stage):
+        raise InputError("--initial-batch and --initial-rate need --initial-epochs above 0.")
+    if "body" in stage:
+        one_of("body", stage["body"], BODIES)
+    return epochs > 0
 
 
-def _bits(
-    initial: dict[str, Any], split: Split, preset: str | None, options: dict[str, Any]
-) -> tuple[int | str, ...]:
-    """The layers of the body with 0/1 activations, and then the others: trained alike."""
-    body = one_of("0/1 body", initial.get("body", default_body(split.shape)), BITS)
-    return (*BITS[body], *TrainSettings.from_options(preset, **options).hidden)
+def _train(split: Split, settings: TrainSettings, out: Path, *, resume: bool, quiet: bool) -> Run:
+    with stages("training", quiet=quiet) as (callbacks,):
+        return train(
+            split.X,
+            split.y,
+            settings,
+            test=split.test,
+            name=split.name,
+            image=split.shape,
+            callbacks=callbacks,
+            out=out,
+            resume=resume,
+        )
 
 
-def _on_body(
+def _train_on_body(
     split: Split,
-    initial: dict[str, Any],
-    options: dict[str, Any],
-    preset: str | None,
+    initial: InitialSettings,
+    settings: TrainSettings,
     out: Path,
+    *,
     resume: bool,
     quiet: bool,
 ) -> Run:
-    stage = {"body": default_body(split.shape), "augment": options.pop("augment", None)} | initial
     with stages("initial process", "features", "training", quiet=quiet) as callbacks:
         return train_on_body(
             split.X,
             split.y,
-            InitialSettings(**stage),
-            TrainSettings.from_options(preset, **options),
+            initial,
+            settings,
             out=out,
             test=split.test,
             name=split.name,

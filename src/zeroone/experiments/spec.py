@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.checks import InputError, count, not_negative, one_of
-from zeroone.experiments.cell import SHARED, Cell
+from zeroone.experiments.cell import SHARED, Cell, check_initial
 from zeroone.experiments.methods import METHODS, Method, variant
 
 LISTS = ("data", "architectures", "methods")
@@ -83,6 +83,7 @@ class Spec:
         tables["initial"] = self.initial
         for table, options in tables.items():
             _refuse_named(table, options)
+        check_initial(self.initial)
         for name in self.methods:
             one_of("method", name, self.known_methods)
 

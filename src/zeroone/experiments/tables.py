@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zeroone.experiments.cell import FAILED, INITIAL
+from zeroone.experiments.cell import FAILED, Cell
 from zeroone.experiments.matrix import Matrix
-from zeroone.experiments.methods import METHODS, Method
+from zeroone.experiments.methods import INITIAL, METHODS, Method
 
 ERRORS = ("train_error", "validation_error", "test_error", "train_top5_error", "test_top5_error")
 HEADINGS = {
@@ -48,28 +48,37 @@ def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[dict
     times = matrix.times()
     rows = []
     cells = sorted(matrix.cells, key=_order(matrix))
-    for (data, architecture, method), group in groupby(
-        cells, lambda c: (c.data, c.architecture, c.method)
-    ):
-        members = list(group)
-        records = [matrix.records[cell] for cell in members if cell in matrix.records]
-        good = [record["result"] for record in records if record["status"] != FAILED]
-        row: dict[str, Any] = {
-            "data": data,
-            "architecture": architecture,
-            "method": method,
-            "label": _label(method, methods),
-            "n": len(good),
-            "planned": len(members),
-            "failed": [record["reason"] for record in records if record["status"] == FAILED],
-            "paper_flops_millions": paper_flops(data, architecture, method),
-        }
-        if good:
-            row |= _means(good) | {"seeds": [r["seed"] for r in records if r["status"] != FAILED]}
-            seconds = [times[cell] for cell in members if cell in times]
-            row["seconds_per_iteration"] = statistics.median(seconds) if seconds else None
-        rows.append(row)
+    for (data, architecture), group in groupby(cells, lambda c: (c.data, c.architecture)):
+        by_method: dict[str, list[Cell]] = {}
+        for cell in group:
+            if cell.below:  # the body's line comes first in every table on it
+                bodies = by_method.setdefault(INITIAL, [])
+                bodies += [cell.below] if cell.below not in bodies else []
+            if cell.method != INITIAL:
+                by_method.setdefault(cell.method, []).append(cell)
+        for method, members in by_method.items():
+            named = {"data": data, "architecture": architecture, "method": method}
+            named["label"] = _label(method, methods)
+            rows.append(named | _row(matrix, members, times))
     return rows
+
+
+def _row(matrix: Matrix, members: list[Cell], times: dict[Cell, float]) -> dict[str, Any]:
+    """What the repetitions of a cell gave."""
+    records = [matrix.records[cell] for cell in members if cell in matrix.records]
+    good = [record["result"] for record in records if record["status"] != FAILED]
+    first = members[0]
+    row: dict[str, Any] = {
+        "n": len(good),
+        "planned": len(members),
+        "failed": [record["reason"] for record in records if record["status"] == FAILED],
+        "paper_flops_millions": paper_flops(first.data, first.architecture, first.method),
+    }
+    if good:
+        row |= _means(good) | {"seeds": [r["seed"] for r in records if r["status"] != FAILED]}
+        seconds = [times[cell] for cell in members if cell in times]
+        row["seconds_per_iteration"] = statistics.median(seconds) if seconds else None
+    return row
 
 
 def _label(method: str, methods: dict[str, Method]) -> str:

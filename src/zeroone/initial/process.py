@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
+from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.train import describe_rival, train_rival
 from zeroone.bodies import Body, check_image
 from zeroone.checks import InputError
@@ -25,6 +26,8 @@ from zeroone.records import read_record
 from zeroone.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import refuse_unfinished
+from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
 from zeroone.training.parts import Labelled, Task
 from zeroone.training.run import MODEL, RECORD, Run
@@ -38,7 +41,7 @@ def train_on_body(
     initial: InitialSettings,
     settings: TrainSettings,
     *,
-    out: Path,
+    out: str | Path,
     test: Labelled | None = None,
     name: str | None = None,
     image: Shape | None = None,
@@ -50,10 +53,13 @@ def train_on_body(
 
     ``callbacks``: those of the initial process, of the features, and of the layers.
     """
+    out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
     if resume and not begun and not (folder / RECORD).exists():
         raise InputError(f"{out} holds no unfinished run on a body: there is nothing to resume.")
+    if not resume:
+        refuse_unfinished(out)
     features = make_features(
         X,
         y,
@@ -99,9 +105,9 @@ def make_features(
 
     Of ``settings`` the seed, the validation part, the scaling and the dtype count.
     """
-    check_image(initial.body, image)
+    shape = check_image(initial.body, image)
+    initial, digests = _fit(X, y, initial, settings, test, image)
     training = initial.training(settings)
-    task = Task.prepare(X, y, training, test, name, image)
     if resume or not (folder / RECORD).exists():
         model, record = train_rival(
             X,
@@ -115,9 +121,9 @@ def make_features(
             out=folder,
             resume=resume,
         )
-        _keep(folder, model, record, initial, image)
+        _keep(folder, model, record, initial.body, shape)
     network, record = load(folder / MODEL), read_record(folder / RECORD)
-    _check_same(folder, record, initial, training, task)
+    _check_same(folder, network, record, describe_rival(initial.rival, training), digests, shape)
     parts = {"train": X} if test is None else {"train": X, "test": test[0]}
     made = {
         part: cached_features(folder / f"{part}.npy", network, inputs, callbacks[1])
@@ -126,8 +132,27 @@ def make_features(
     return Features(network, made["train"], made.get("test"), record)
 
 
+def _fit(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    initial: InitialSettings,
+    settings: TrainSettings,
+    test: Labelled | None,
+    image: Shape | None,
+) -> tuple[InitialSettings, dict[str, str]]:
+    """Settings that fit the data, and their fingerprints; refuses layers that will not fit."""
+    task = Task.prepare(X, y, initial.training(settings), test, image=image)
+    if convolutions := [str(plan) for plan in settings.plans if plan.kernel]:
+        raise InputError(f"the layers on a body are dense, not {convolutions[0]}.")
+    part = task.parts["train"]
+    if settings.solver == "stochastic":
+        s = settings.stochastic
+        BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
+    return initial.fitted(len(part.y)), task.digests
+
+
 def _keep(
-    folder: Path, model: Any, record: dict[str, Any], initial: InitialSettings, image: Any
+    folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
     """Write the body, with its linear classifier, as a network of its own; features are stale."""
     for features in folder.glob("*.npy"):
@@ -135,27 +160,33 @@ def _keep(
     if record["status"] == Status.DIVERGED:
         raise InputError(f"the initial process diverged: {record['reason']}.")
     (classifier,) = model.operators
-    body = Body(initial.body, tuple(image), model.body, Scaling.identity(classifier.n_inputs))
+    identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
+    assert isinstance(model.body, nn.Sequential)
+    body = Body(name, image, model.body, identity)
     network = Network(
         [classifier], make_head("softmax"), model.scaling, record["data"]["classes"], body
     )
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
+    (folder / STATE).unlink()
 
 
 def _check_same(
     folder: Path,
+    network: Network,
     record: dict[str, Any],
-    initial: InitialSettings,
-    training: TrainSettings,
-    task: Task,
+    settings: dict[str, Any],
+    digests: dict[str, str],
+    image: Shape,
 ) -> None:
     """Refuse a body of other settings or other data."""
-    settings = json.loads(json.dumps(describe_rival(initial.rival, training)))
-    for name in settings:
-        if record["settings"].get(name) != settings[name]:
+    for name, now in json.loads(json.dumps(settings)).items():
+        then = record["settings"].get(name)
+        if then != now:
             raise InputError(
-                f"the body in {folder} was trained with {name}={record['settings'].get(name)!r}, "
-                f"not {settings[name]!r}: take another folder, or remove it."
+                f"the body in {folder} was trained with {name}={then!r}, not {now!r}: take another "
+                f"folder, or remove it."
             )
-    if record["data"]["sha256"] != task.digests:
+    if record["data"]["sha256"] != digests:
         raise InputError(f"the body in {folder} was trained on other data.")
+    if network.body is None or network.body.image != image:
+        raise InputError(f"the body in {folder} was trained on images of another shape.")

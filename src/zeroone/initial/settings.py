@@ -1,13 +1,14 @@
 """How a body is trained before the layers on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import BODIES
-from zeroone.checks import count, one_of
+from zeroone.checks import InputError, count, one_of
 from zeroone.solvers.stochastic import StochasticSettings
 from zeroone.training import TrainSettings
 
+BATCH = 64
 AUGMENTED = ("resnet18", "resnet18-3x3")  # bodies whose images are usually shifted and flipped
 
 
@@ -16,7 +17,7 @@ class InitialSettings:
     """A body with ReLU activations and a linear classifier on it, trained by Adam.
 
     body: its name, see ``bodies.BODIES``
-    epochs, batch: of its training
+    epochs, batch: of its training; a batch of None takes 64, or all samples if there are fewer
     learning_rate: of Adam, at the start; falls linearly to 0
     smoothing: label smoothing
     augment: as in ``TrainSettings``; None takes 'crop-flip' for ResNets and 'none' for others
@@ -24,7 +25,7 @@ class InitialSettings:
 
     body: str
     epochs: int
-    batch: int = 64
+    batch: int | None = None
     learning_rate: float = 1e-3
     smoothing: float = 0.1
     augment: str | None = None
@@ -32,7 +33,8 @@ class InitialSettings:
     def __post_init__(self) -> None:
         one_of("body", self.body, BODIES)
         count("the initial process's epochs", self.epochs)
-        count("the initial process's batch", self.batch, least=8)
+        if self.batch is not None:
+            count("the initial process's batch", self.batch, least=8)
         _ = self.rival, self.training(TrainSettings())  # refuse the others, too
 
     @property
@@ -41,6 +43,17 @@ class InitialSettings:
         return RivalSettings(
             body=self.body, learning_rate=self.learning_rate, smoothing=self.smoothing
         )
+
+    def fitted(self, n_samples: int) -> "InitialSettings":
+        """The same with a batch that so many training samples can fill."""
+        if self.batch is None:
+            return replace(self, batch=min(BATCH, n_samples))
+        if self.batch > n_samples:
+            raise InputError(
+                f"the initial process's batch of {self.batch} is larger than the {n_samples} "
+                f"training samples."
+            )
+        return self
 
     def training(self, settings: TrainSettings) -> TrainSettings:
         """Its training, with the seed and the parts of the data of the layers' own."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -13,8 +14,6 @@ from zeroone.checks import InputError
 from zeroone.network import Network
 from zeroone.storage import remove_leftovers, replacing
 from zeroone.training import Callback
-
-ROWS = 512  # samples that go through the body together
 
 
 def cached_features(
@@ -26,30 +25,41 @@ def cached_features(
         raise InputError("a network without a body has no features.")
     inputs = network.inputs(X)
     shape = (len(inputs), body.n_features)
-    remove_leftovers(path)
-    found = _read(path, shape)
-    if found is not None:
-        return found
+    with FileLock(path.parent / ".lock"):  # cells of a matrix may want the same features
+        found = _read(path, shape)
+        if found is None:
+            remove_leftovers(path)
+            _compute(path, network, inputs, shape, callbacks)
+            found = _read(path, shape)
+    if found is None:
+        raise InputError(f"{path} was written but cannot be read.")
+    return found
+
+
+def _compute(
+    path: Path,
+    network: Network,
+    inputs: Tensor,
+    shape: tuple[int, int],
+    callbacks: Sequence[Callback],
+) -> None:
     dtype = np.float64 if network.dtype == torch.float64 else np.float32
     for callback in callbacks:
         callback.on_start(0, 1)
     with replacing(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-        batches = torch.split(torch.arange(len(inputs)), ROWS)
+        batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
         for done, rows in enumerate(batches, start=1):
             array[rows] = network.features(network.scaling.apply(inputs[rows])).numpy()
             for callback in callbacks:
                 callback.on_batch(1, done, len(batches))
         array.flush()
-    computed = _read(path, shape)
-    assert computed is not None
-    return computed
 
 
 def _read(path: Path, shape: tuple[int, int]) -> NDArray[Any] | None:
     """The features, or nothing if they are not there or not whole."""
     try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError):
+        array = np.lib.format.open_memmap(path, mode="c")
+    except (OSError, ValueError, EOFError):
         return None
     return array if array.shape == shape and array.dtype.kind == "f" else None

@@ -15,7 +15,6 @@ from torch import Tensor
 from zeroone.checks import InputError, count, not_negative, one_of, positive, share
 from zeroone.layers import Link
 from zeroone.network import Network
-from zeroone.operators import Conv2d
 from zeroone.ops import add_up, step
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
@@ -192,7 +191,7 @@ class StochasticBCD:
         """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
         layer, top = self.network.layers[i], i == len(self.network.layers) - 1
         size = self.settings.top_step if top else self.settings.step
-        if isinstance(layer.operator, Conv2d):
+        if B.ndim > 2:  # filters, whose positions share the weights
             size = self.settings.conv_step / (B[0, 0].numel() * layer.pool.receivers)
         for link, metric in self._blocks:
             if link.layer == i:

@@ -31,6 +31,17 @@ class Progress:
     resumed: list[int] = field(default_factory=list)  # the iterations it went on from
 
 
+class StaleStateError(InputError):
+    """A state that this run cannot go on from: of other settings or data, or damaged."""
+
+
+def refuse_unfinished(folder: Path) -> None:
+    """A new run must not silently replace one that could go on."""
+    path = folder / FILE
+    if path.exists():
+        raise InputError(f"{folder} holds an unfinished run: resume it, or remove {path}.")
+
+
 class Checkpoint:
     """The state file of a run's folder."""
 
@@ -38,7 +49,7 @@ class Checkpoint:
         """``settings``: all that decide the result."""
         self.path = folder / FILE
         # Sums, and so the last bits, depend on the number of threads.
-        counts = settings | {"threads": torch.get_num_threads()}
+        counts = settings | {"image": task.image, "threads": torch.get_num_threads()}
         # As JSON gives it back: tuples become lists.
         self.identity = json.loads(
             json.dumps({"settings": counts, "data": task.digests}, default=float)
@@ -65,8 +76,11 @@ class Checkpoint:
 
     def read(self) -> tuple[Progress, dict[str, Tensor]]:
         """What was kept; refuse a state of other data or settings."""
-        header, tensors = read_tensors(self.path, STATE, STATE_VERSION)
-        self._check(header)
+        try:
+            header, tensors = read_tensors(self.path, STATE, STATE_VERSION)
+            self._check(header)
+        except InputError as error:
+            raise StaleStateError(str(error)) from None
         progress = Progress(
             header["history"],
             _strip(tensors, "best."),
@@ -99,13 +113,6 @@ class Checkpoint:
                 )
         if set(header["data"]) != set(self.identity["data"]):
             raise InputError(f"the run in {folder} was begun on other parts of the data.")
-
-    def refuse_unfinished(self) -> None:
-        """A new run must not silently replace one that could go on."""
-        if self.path.exists():
-            raise InputError(
-                f"{self.path.parent} holds an unfinished run: resume it, or remove {self.path}."
-            )
 
     def remove(self) -> None:
         """The run is finished and its results are written."""

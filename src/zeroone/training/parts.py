@@ -105,7 +105,11 @@ class Task:
 
     def augmentation(self, settings: TrainSettings) -> CropFlip | None:
         """How its images are changed, if they are."""
-        return None if settings.augment == "none" else CropFlip(check_image(self.image))
+        if settings.augment == "none":
+            return None
+        if self.image is None:
+            raise InputError(f"augment={settings.augment!r} is for images, these are not.")
+        return CropFlip(self.image)
 
     def whole(self, model: Any) -> Any:
         """The network that takes raw inputs: with features, ``model`` on their body."""

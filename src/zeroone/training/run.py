@@ -19,7 +19,7 @@ from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
 from zeroone.storage import make_folder, remove_leftovers
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import Checkpoint
+from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.learner import Learner, Status
@@ -51,14 +51,15 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """Write ``record.json`` and ``model.safetensors`` into the folder, which is made.
 
-        A run that diverged has a record but no model that could be used.
+        A run that diverged has a record but no model that could be used. The record comes last: it
+        says that all is there.
         """
         folder = make_folder(Path(folder))
-        write_record(folder / RECORD, self.record)
         if self.status is Status.DIVERGED:
             (folder / MODEL).unlink(missing_ok=True)
         else:
             self.network.save(folder / MODEL)
+        write_record(folder / RECORD, self.record)
         return folder
 
 
@@ -123,7 +124,7 @@ def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: 
     if resume:
         checkpoint.check_resumable(finished=(out / RECORD).exists())
     else:
-        checkpoint.refuse_unfinished()
+        refuse_unfinished(out)
         for name in (RECORD, MODEL):
             (out / name).unlink(missing_ok=True)
     return checkpoint
@@ -169,7 +170,6 @@ def describe(
 ) -> dict[str, Any]:
     """The part of a record that tells what was trained on what, and how it went."""
     history, progress = outcome.history, outcome.progress
-    errors = _errors(learner.model, task.parts)
     model = task.whole(learner.model)
     last = history[progress.best_iteration] if progress.best else history[-1]
     return {
@@ -189,7 +189,7 @@ def describe(
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
-            **errors,
+            **_errors(learner.model, task.parts),
             **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
