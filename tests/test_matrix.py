@@ -22,7 +22,14 @@ from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.spec import Spec
 from zeroone.experiments.tables import failures, paper_flops, print_summary, summarise
-from zeroone.experiments.workers import Ended, Progress, fitting_jobs, run_tasks, usable_cores
+from zeroone.experiments.workers import (
+    Ended,
+    Progress,
+    _deaf_to_interrupts,
+    fitting_jobs,
+    run_tasks,
+    usable_cores,
+)
 
 SPEC = """
 data = ["digits"]
@@ -475,3 +482,11 @@ def test_methods_are_what_they_say():
     assert [n for n, a in activations.items() if a is None] == ["bcd", "bcd-hardmax", "bcd-half"]
     assert activations["ste-bn"] == "ste"
     assert METHODS["ste-bn"].options["batch_norm"]
+
+
+def test_ctrl_c_while_a_process_starts_is_not_lost():
+    heard = []
+    with pytest.raises(KeyboardInterrupt), _deaf_to_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        heard.append("not yet")
+    assert heard == ["not yet"]

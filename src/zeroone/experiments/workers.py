@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -133,15 +133,19 @@ class _Running:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """A process starts deaf if its parent is: Ctrl-C reaches all of them, the parent decides."""
+    """A process starts deaf if its parent is: Ctrl-C reaches all of them, the parent decides.
+
+    The signal is blocked, not ignored: one that comes meanwhile is heard afterwards.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may, and only there Ctrl-C matters
+        yield  # Ctrl-C matters in the main thread only
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # its start would end our blocking
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
