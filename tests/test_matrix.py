@@ -486,7 +486,12 @@ def test_methods_are_what_they_say():
 
 def test_ctrl_c_while_a_process_starts_is_not_lost():
     heard = []
-    with pytest.raises(KeyboardInterrupt), _deaf_to_interrupts():
-        os.kill(os.getpid(), signal.SIGINT)
-        heard.append("not yet")
+
+    def interrupted_start():
+        with _deaf_to_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            heard.append("not yet")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_start()
     assert heard == ["not yet"]
