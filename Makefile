@@ -27,6 +27,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/exact_sweep.py --json results/exact_sweep.json
 	$(BIN)/python benchmarks/train_cost.py --json results/train_cost.json
 	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
+	$(BIN)/python benchmarks/conv_cost.py --json results/conv_cost.json
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis zeroone-demo
