@@ -31,8 +31,8 @@ from zeroone.data.sources import obtain
 from zeroone.experiments.board import board
 from zeroone.experiments.cell import FAILED, Cell, run_cell
 from zeroone.experiments.matrix import LOG, Matrix
-from zeroone.experiments.methods import INITIAL, Method
-from zeroone.experiments.spec import Spec, with_bodies
+from zeroone.experiments.methods import Method
+from zeroone.experiments.spec import Spec
 from zeroone.experiments.tables import failures, print_summary, summarise
 from zeroone.experiments.workers import fitting_jobs
 
@@ -147,12 +147,8 @@ def make_cells(options: argparse.Namespace) -> Iterable[Cell]:
                 yield from (Folds(data, "f3nn:256-256", method, seed) for method in SMALL)
     common = {"epochs": options.epochs, "batch": 256}
     for spec in SUITES[options.suite]:
-        cells = replace(spec, seeds=options.seeds).cells()
-        yield from with_bodies(
-            replace(cell, options=common | {"seed": cell.repetition} | cell.options)
-            for cell in cells
-            if cell.method != INITIAL
-        )
+        train = common | spec.train
+        yield from replace(spec, seeds=options.seeds, paired=True, train=train).cells()
 
 
 def labels(options: argparse.Namespace) -> dict[str, Method]:

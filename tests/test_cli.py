@@ -428,7 +428,10 @@ def test_without_initial_epochs_the_body_has_0_1_activations(command, bars, tmp_
         (["--initial-batch", "20"], "a body needs --initial-epochs"),
         (["--initial-epochs", "-1"], "--initial-epochs must be a whole number"),
         (["--initial-epochs", "0", "--initial-batch", "20"], "need --initial-epochs above 0"),
-        (["--initial-epochs", "1", "--body", "smal"], "unknown body 'smal'; choose from small"),
+        (
+            ["--initial-epochs", "1", "--body", "smal"],
+            "unknown body 'smal'; choose from tiny, small",
+        ),
         (["--initial-epochs", "1", "--initial-batch", "4"], "batch must be a whole number"),
         (["--initial-epochs", "1", "--initial-batch", "400"], "larger than the 90 training"),
         (["--initial-epochs", "1", "--initial-rate", "0"], "learning_rate must be a positive"),

@@ -410,8 +410,8 @@ def test_a_matrix_trains_a_body_once_and_gives_it_a_line(spec, tmp_path):
         ("initial", 2),
         ("bcd", 2),
         ("ste", 2),
-        ("bcd", 0),
-        ("ste", 0),
+        ("bcd", None),
+        ("ste", None),
     ]
     assert len({cell.seed for cell in cells[:3]}) == 1
     assert len({cell.body_folder for cell in cells[:3]}) == 1

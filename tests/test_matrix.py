@@ -20,8 +20,9 @@ from zeroone.experiments.board import _table, board
 from zeroone.experiments.cell import Cell, run_cell
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
+from zeroone.experiments.paper import paper_flops
 from zeroone.experiments.spec import Spec
-from zeroone.experiments.tables import failures, paper_flops, print_summary, summarise
+from zeroone.experiments.tables import failures, print_summary, summarise
 from zeroone.experiments.workers import (
     Ended,
     Progress,
@@ -146,7 +147,6 @@ def test_a_body_without_initial_process_has_bits_as_well():
         ({"architectures": ["f3nn:10x10"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f4nn"]}, "unknown architecture 'f4nn'.*Did you mean 'f3nn'"),
         ({"architectures": ["f3nn@3"]}, "f3nn has no body that an initial process could train"),
-        ({"architectures": ["convnet@0"]}, "epochs of an initial process must be a whole number"),
         ({"architectures": ["convnet@"]}, "written like convnet:1000-1000"),
         (
             {"architectures": ["convnet@1"], "initial": {"epochs": 3}},

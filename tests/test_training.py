@@ -187,7 +187,7 @@ def test_bad_data_get_one_sentence(X, y, sentence):
         ({"preset": "paper", "solver": "stochastic"}, "preset='paper' is for solver='exact'"),
         ({"batch": 1}, "batch must be a whole number of at least 8, got 1."),
         ({"step": 1e300}, "step must be at most 1e+38."),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0."),
+        ({"epochs": -1}, "epochs must be a whole number of at least 0, got -1."),
         ({"window": 0}, "window must be a positive number, got 0."),
         ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax."),
         ({"preset": "papr"}, "unknown preset 'papr'; choose from paper. Did you mean 'paper'?"),

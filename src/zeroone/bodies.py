@@ -20,6 +20,21 @@ MakeActivation = Callable[[int], nn.Module]
 UNUSED = "num_batches_tracked"  # batch normalisation counts, and nobody asks
 
 
+class TinyBody(nn.Sequential):
+    """3x3 convolutions with 16 and 32 filters, both pooled: 128 features of 8x8."""
+
+    def __init__(self, channels: int, activation: MakeActivation) -> None:
+        super().__init__(
+            Convolution(channels, 16, 3, padding=1),
+            activation(16),
+            nn.MaxPool2d(2),
+            Convolution(16, 32, 3, padding=1),
+            activation(32),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+
+
 class SmallBody(nn.Sequential):
     """3x3 convolutions with 32, 64 and 64 filters, the first two pooled: 576 features of 28x28.
 
@@ -96,11 +111,12 @@ def _resnet_3x3(channels: int, activation: MakeActivation) -> ResNet18:
 
 
 BODIES: dict[str, Callable[[int, MakeActivation], nn.Sequential]] = {
+    "tiny": TinyBody,
     "small": SmallBody,
     "resnet18": ResNet18,
     "resnet18-3x3": _resnet_3x3,
 }
-LEAST = {"small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
+LEAST = {"tiny": 4, "small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
 
 
 def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
@@ -120,6 +136,7 @@ def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
 # The same layers with 0/1 activations: what trains a body without back-propagation. Of ResNet-18
 # without the averaging, which images of 32 x 32 do not need.
 BITS = {
+    "tiny": ("conv3x3:16:pad1:max2", "conv3x3:32:pad1:max2"),
     "small": ("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"),
     "resnet18": ("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
 }

@@ -206,6 +206,74 @@ def matrix(
 
 
 @app.command()
+@click.argument("target")
+@click.option("--seeds", type=int, help="Repetitions of every cell (default: each protocol's).")
+@click.option("--quick", is_flag=True, help="Embedded digits in place of all data: minutes.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of records, tables and figures (default: zeroone-reproduce, or -quick).",
+)
+@click.option("--only", multiple=True, help="Run only this protocol of the target's; repeatable.")
+@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
+@click.option("--no-run", is_flag=True, help="Only make tables and figures of the records.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Where the page goes (default: OUT/results.md)."
+)
+@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@data_dir_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+def reproduce(
+    target: str,
+    seeds: int | None,
+    quick: bool,
+    out: Path | None,
+    only: tuple[str, ...],
+    only_failed: bool,
+    no_run: bool,
+    page: Path | None,
+    jobs: int | None,
+    threads: int,
+    data_dir: Path | None,
+    quiet: bool,
+) -> None:
+    """Reproduce a table or figure of the paper: TARGET, or all of them.
+
+    TARGET: table1, table2, fig-initial, fig-training, fig-noise, fig-activations, fig-prox,
+    parameters, all. Trains what has no record yet, then writes Markdown and LaTeX tables, PNG and
+    SVG figures and a page with a verdict for each of the paper's claims. After an interruption the
+    same command goes on. Exit code 1 if a cell failed.
+
+    Example: zeroone reproduce all --quick
+
+    Example: zeroone reproduce table1 --only mnist-256 --seeds 3 --out results/reproduce
+    """
+    from zeroone.experiments.compare import Effort
+    from zeroone.reproduce.run import reproduce as run_target
+    from zeroone.storage import check_writable
+
+    if page is not None:
+        check_writable(page)
+    out = out or Path("zeroone-reproduce-quick" if quick else "zeroone-reproduce")
+    with _folder(out):
+        failed = run_target(
+            target,
+            out,
+            Effort(jobs, threads, quiet),
+            quick=quick,
+            seeds=seeds,
+            only=only,
+            only_failed=only_failed,
+            run=not no_run,
+            page=page,
+            data_dir=data_dir,
+        )
+    if failed:
+        sys.exit(1)
+
+
+@app.command()
 @model_argument
 @click.option(
     "--data", type=click.Path(path_type=Path), required=True, help="A .npz file with an array X."
@@ -361,6 +429,7 @@ def _hint(command: list[str]) -> str:
     hints = {
         "train": "; the same command with --resume goes on",
         "matrix": "; the same command goes on, without the cells that are finished",
+        "reproduce": "; the same command goes on, without the cells that are finished",
     }
     return hints.get(" ".join(command), "")
 

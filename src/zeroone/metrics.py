@@ -83,6 +83,19 @@ class Noise:
         return rows.to(self.dtype) + drawn.to(self.dtype) * self.std
 
 
+def noisy_probabilities(
+    model: Model, X: Tensor, levels: Sequence[float]
+) -> list[list[list[float]]]:
+    """For each level of noise and each raw sample, the softmax of its scores, of any head."""
+    looked = []
+    for level in levels:
+        noisy = Noise(level, model.scaling, X.dtype == torch.uint8).add(X)
+        with torch.no_grad():
+            scores = model.forward(model.scaling.apply(noisy))
+        looked.append(scores.softmax(dim=1).tolist())
+    return looked
+
+
 def noise_errors(model: Model, X: Tensor, y: Tensor, levels: Sequence[float]) -> dict[str, Any]:
     """The error on raw samples with Gaussian noise of each level, see ``Noise``."""
     errors = []

@@ -4,18 +4,21 @@ import re
 from dataclasses import dataclass
 
 from zeroone.bodies import BITS, residual_blocks
-from zeroone.checks import InputError, count, one_of
+from zeroone.checks import InputError, one_of
 
 Hidden = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """``initial_epochs``: for how long Adam trains the body first; 0 leaves it to the method."""
+    """``initial_epochs``: for how long Adam trains the body first, 0 leaving it as it begins.
+
+    None leaves the body to the method.
+    """
 
     body: str | None
     hidden: Hidden
-    initial_epochs: int = 0
+    initial_epochs: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Architecture":
@@ -31,12 +34,12 @@ class Architecture:
             return cls(body, hidden)
         if body is None:
             raise InputError(f"{found[1]} has no body that an initial process could train.")
-        return cls(body, hidden, count("the epochs of an initial process", int(found[2])))
+        return cls(body, hidden, int(found[2]))
 
     @property
     def bits(self) -> Hidden:
         """The hidden layers of a 0/1 network: those of the body are 0/1 as well, unless trained."""
-        if self.body is None or self.initial_epochs:
+        if self.body is None or self.initial_epochs is not None:
             return self.hidden
         if self.body not in BITS:
             raise InputError(
@@ -60,6 +63,7 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
         ),
     ),
     "resnet18-bits": (None, ("conv3x3:32:pad1:max2", *residual_blocks((32, 64, 128, 256)))),
+    "tinynet": ("tiny", (200, 200)),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),

@@ -17,6 +17,8 @@ from zeroone.data.files import load_data
 from zeroone.experiments.architectures import Architecture
 from zeroone.experiments.methods import INITIAL
 from zeroone.initial import InitialSettings, make_features
+from zeroone.inputs import check_inputs
+from zeroone.metrics import Model, noisy_probabilities
 from zeroone.records import code, new_record
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.checkpoint import FILE as STATE
@@ -52,8 +54,10 @@ class Cell:
     """One training run of a matrix: the four that name it, and all else that decides its result.
 
     ``options``: of training, and of ``RivalSettings`` if the method is a ``rival``. ``initial``:
-    those of the initial process, if the architecture has one. ``label`` is the label column of a
-    ``.csv`` file, ``store`` a folder for bodies and the states of unfinished cells.
+    those of the initial process, if the architecture has one. ``noise``: levels in which it is
+    scored, and ``images``: test samples whose class probabilities are kept at each of them.
+    ``label`` is the label column of a ``.csv`` file, ``store`` a folder for bodies and the states
+    of unfinished cells.
     """
 
     data: str
@@ -64,6 +68,7 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     initial: dict[str, Any] = field(default_factory=dict, hash=False)
     noise: tuple[float, ...] = ()
+    images: tuple[int, ...] = ()
     data_dir: Path | None = None
     label: str | None = None
     store: Path | None = field(default=None, compare=False)
@@ -84,7 +89,7 @@ class Cell:
         Cells on the same body share its seed, and so the samples that are held out.
         """
         what = list(self.key.values())
-        if self.plan.initial_epochs:
+        if self.plan.initial_epochs is not None:
             what = [self.data, self.plan.body, self.plan.initial_epochs, self.repetition]
         digest = hashlib.sha256(json.dumps(what).encode()).digest()
         return int(self.options.get("seed", int.from_bytes(digest[:4])))
@@ -116,13 +121,14 @@ class Cell:
     def rival_settings(self) -> RivalSettings:
         """What is trained by Adam."""
         own = {name: value for name, value in self.options.items() if name in RIVAL_OPTIONS}
-        return RivalSettings(body=None if self.plan.initial_epochs else self.plan.body, **own)
+        on_features = self.plan.initial_epochs is not None
+        return RivalSettings(body=None if on_features else self.plan.body, **own)
 
     @property
     def initial_settings(self) -> InitialSettings | None:
         """How the body below it is trained first, if it is."""
         plan = self.plan
-        if plan.body is None or not plan.initial_epochs:
+        if plan.body is None or plan.initial_epochs is None:
             return None
         return InitialSettings(plan.body, plan.initial_epochs, **self.initial)
 
@@ -154,7 +160,8 @@ class Cell:
         if initial is not None:
             training = initial.training(self.settings)
             settings["initial"] = describe_rival(initial.rival, training)
-        content: dict[str, Any] = json.loads(json.dumps(settings | {"noise": self.noise}))
+        settings |= {"noise": self.noise} | ({"images": self.images} if self.images else {})
+        content: dict[str, Any] = json.loads(json.dumps(settings))
         return content
 
     def new_record(self) -> dict[str, Any]:
@@ -225,9 +232,25 @@ def _train_body(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict
 
 def _train_layers(cell: Cell, split: Split, **arguments: Any) -> dict[str, Any]:
     X, y = split.X, split.y
+    model: Model
     if cell.rival:
-        return train_rival(X, y, cell.rival_settings, cell.settings, **arguments)[1]
-    return train(X, y, cell.settings, **arguments).record
+        model, record = train_rival(X, y, cell.rival_settings, cell.settings, **arguments)
+    else:
+        run = train(X, y, cell.settings, **arguments)
+        model, record = run.network, run.record
+    if cell.images:
+        record["result"]["images"] = _look(model, split, cell)
+    return record
+
+
+def _look(model: Model, split: Split, cell: Cell) -> dict[str, Any]:
+    """The class probabilities of single test samples at every level of noise."""
+    X, y = split.test or (split.X, split.y)
+    if max(cell.images) >= len(y):
+        raise InputError(f"there is no test sample {max(cell.images)}: there are {len(y)}.")
+    rows = check_inputs(X[list(cell.images)], model.scaling.centre.dtype)
+    probabilities = noisy_probabilities(model, rows, cell.noise)
+    return {"rows": cell.images, "levels": cell.noise, "probabilities": probabilities}
 
 
 def _make_features(cell: Cell, split: Split, callbacks: Sequence[Callback] = ()) -> Features:

@@ -1,6 +1,6 @@
 """``zeroone matrix``: run what is missing of a matrix, or what failed, then print its tables."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from zeroone.bodies import check_image
@@ -16,6 +16,35 @@ from zeroone.experiments.workers import fitting_jobs, usable_cores
 from zeroone.layers import check_layers
 from zeroone.records import new_record, write_record
 from zeroone.storage import check_writable
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How cells are run: so many at a time, of so many threads each; quiet or not."""
+
+    jobs: int | None = None
+    threads: int = 1
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        count("threads", self.threads, most=usable_cores())
+        if self.jobs is not None:
+            count("jobs", self.jobs)
+            if self.at_once < self.jobs and not self.quiet:
+                say(
+                    f"{self.jobs} jobs of {self.threads} threads are more than the cores carry: "
+                    f"{self.at_once} at a time."
+                )
+
+    @property
+    def at_once(self) -> int:
+        """As many as were asked for, or as the cores carry."""
+        return fitting_jobs(self.jobs, self.threads)
+
+    def run(self, matrix: Matrix, todo: list[Cell]) -> None:
+        """Run these cells of a matrix and show how it goes."""
+        with board(matrix, len(todo), quiet=self.quiet) as watch:
+            matrix.run(todo, jobs=self.at_once, threads=self.threads, watch=watch)
 
 
 def compare(
@@ -35,15 +64,11 @@ def compare(
         spec = replace(spec, seeds=seeds)
     if json_path is not None:
         check_writable(json_path)
-    count("threads", threads, most=usable_cores())
-    at_once = fitting_jobs(None if jobs is None else count("jobs", jobs), threads)
-    if jobs is not None and at_once < jobs and not quiet:
-        say(f"{jobs} jobs of {threads} threads are more than the cores carry: {at_once} at a time.")
+    effort = Effort(jobs, threads, quiet)
     matrix = Matrix.open(spec.cells(data_dir), out, say)
     todo = matrix.failed if only_failed else matrix.missing
-    _check_data(matrix, todo)
-    with board(matrix, len(todo), quiet=quiet) as watch:
-        matrix.run(todo, jobs=at_once, threads=threads, watch=watch)
+    check_data(matrix, todo)
+    effort.run(matrix, todo)
     rows = summarise(matrix, spec.known_methods)
     print_summary(rows)
     for sentence in failures(rows):
@@ -56,7 +81,7 @@ def compare(
     return len(matrix.failed)
 
 
-def _check_data(matrix: Matrix, todo: list[Cell]) -> None:
+def check_data(matrix: Matrix, todo: list[Cell]) -> None:
     """Data that are missing, other data than before, images too small: said before anything runs.
 
     Data that nothing is left to do with may be gone.

@@ -5,11 +5,15 @@ architectures = ["f3nn:1000-1000"]
 methods = ["relu", "ste", "bcd", "ste-fast"]
 seeds = 3
 noise = [0, 0.1, 0.2]          # perhaps: levels at which the test error is measured as well
+images = [0, 7]                # perhaps: test samples whose class probabilities are kept, in noise
+paired = true                  # perhaps: repetition k of every method has the seed k
 
 [train]                        # perhaps: options of every method's training
 epochs = 10
 [rivals]                       # perhaps: options of every rival
 smoothing = 0.0
+[bcd]                          # perhaps: options of every 0/1 network that BCD trains
+keep = 0.9
 [initial]                      # perhaps: options of initial processes
 batch = 64
 [variants.ste-fast]            # perhaps: methods of its own
@@ -47,9 +51,12 @@ class Spec:
     methods: tuple[str, ...]
     seeds: int = 1
     noise: tuple[float, ...] = ()
+    images: tuple[int, ...] = ()
+    paired: bool = False
     label: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
     rivals: dict[str, Any] = field(default_factory=dict)
+    bcd: dict[str, Any] = field(default_factory=dict)
     initial: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -72,14 +79,19 @@ class Spec:
         for name in LISTS:
             if not content.get(name):
                 raise InputError(f"a run matrix needs {name}, a list of names.")
-        lists = {k: tuple(dict.fromkeys(content[k])) for k in (*LISTS, "noise") if k in content}
+        several = [name for name in (*LISTS, "noise", "images") if name in content]
+        lists = {name: tuple(dict.fromkeys(content[name])) for name in several}
         return cls(**content | lists)
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
         for level in self.noise:
             not_negative("every noise level", level)
-        tables = {"train": self.train, "rivals": self.rivals, **self.variants}
+        for row in self.images:
+            count("every test sample of images", row, least=0)
+        if self.images and not self.noise:
+            raise InputError("images are looked at in noise: give its levels, noise = [...].")
+        tables = {"train": self.train, "rivals": self.rivals, "bcd": self.bcd, **self.variants}
         tables["initial"] = self.initial
         for table, options in tables.items():
             _refuse_named(table, options)
@@ -113,7 +125,9 @@ class Spec:
         self, data: str, architecture: str, name: str, repetition: int, data_dir: Path | None
     ) -> Cell:
         method = self.known_methods[name]
-        options = self.train | (self.rivals if method.rival else {}) | method.options
+        options = self.train | (self.rivals if method.rival else self.bcd) | method.options
+        if self.paired:
+            options = {"seed": repetition} | options
         return Cell(
             data,
             architecture,
@@ -123,6 +137,7 @@ class Spec:
             options,
             self.initial,
             noise=self.noise,
+            images=self.images,
             data_dir=data_dir,
             label=self.label,
         )
@@ -143,13 +158,16 @@ def _check_entry(name: str, value: Any) -> None:
     one_of("entry of a run matrix", name, [f.name for f in fields(Spec)])
     if name in LISTS and not (isinstance(value, list) and all(isinstance(v, str) for v in value)):
         raise InputError(f"a run matrix needs {name}, a list of names.")
-    if name == "noise" and not (
+    if name in ("noise", "images") and not (
         isinstance(value, list) and all(isinstance(v, int | float) for v in value)
     ):
-        raise InputError("noise must be a list of levels, such as [0, 0.1].")
+        example = "levels, such as [0, 0.1]" if name == "noise" else "test samples, such as [0, 7]"
+        raise InputError(f"{name} must be a list of {example}.")
+    if name == "paired" and not isinstance(value, bool):
+        raise InputError("paired must be true or false.")
     if name == "label" and not isinstance(value, str):
         raise InputError("label must be the name of a column.")
-    if name in ("train", "rivals", "initial", "variants") and not isinstance(value, dict):
+    if name in ("train", "rivals", "bcd", "initial", "variants") and not isinstance(value, dict):
         raise InputError(f"{name} must be a table of a run matrix, [{name}].")
 
 

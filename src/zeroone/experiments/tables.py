@@ -12,6 +12,7 @@ from rich.table import Table
 from zeroone.experiments.cell import FAILED, Cell
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import INITIAL, METHODS, Method
+from zeroone.experiments.paper import paper_flops
 
 ERRORS = ("train_error", "validation_error", "test_error", "train_top5_error", "test_top5_error")
 HEADINGS = {
@@ -20,27 +21,6 @@ HEADINGS = {
     "test_error": "test error",
     "test_top5_error": "top-5",
 }
-
-# The FLOPs that Tables 1 and 2 of the paper print, in millions: continuous activations, 1-bit ones,
-# BCD. They follow no single way of counting (erratum E9), and the paper's CIFAR-100 network has
-# other widths than ours: they stand beside our counts and are compared with nothing.
-_PRINTED = {
-    ("mnist", "convnet"): (0.558, 0.382, 0.363),
-    ("fashion-mnist", "convnet"): (0.558, 0.382, 0.363),
-    ("cifar10", "resnet18"): (223.4, 221.7, 221.4),
-    ("cifar100", "resnet18"): (225.6, 183.0, 182.9),
-}
-_COLUMN = dict.fromkeys(("relu", "sigmoid", "swish", "selu", "tanh"), 0) | {"bcd": 2}
-_COLUMN |= dict.fromkeys(("ste", "ste-sign", "ccnn", "pcnn", "bi-real"), 1)
-
-
-def paper_flops(data: str, architecture: str, method: str) -> float | None:
-    """In millions, if the paper prints some for such a network (for PCNN not on CIFAR-100)."""
-    name = architecture.partition("@")[0] if ":" not in architecture else architecture
-    printed = _PRINTED.get((data, name))
-    if printed is None or method not in _COLUMN or (data, method) == ("cifar100", "pcnn"):
-        return None
-    return printed[_COLUMN[method]]
 
 
 def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[dict[str, Any]]:

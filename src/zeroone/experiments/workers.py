@@ -12,15 +12,22 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, resource_tracker
+from multiprocessing import connection, get_all_start_methods, get_context, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from zeroone.allocator import keep_freed_memory
 from zeroone.checks import InputError
 from zeroone.training import Callback
 
-SPAWN = get_context("spawn")  # a forked child would inherit the parent's threads half-way
+# A forked child would inherit the parent's threads half-way; those of a server that has none, but
+# has imported torch, start at once.
+SERVED = "forkserver" in get_all_start_methods()
+STARTS: Any = get_context("forkserver" if SERVED else "spawn")
+if SERVED:
+    # What a cell would import, beside itself, when it loads embedded data and makes an optimizer.
+    STARTS.set_forkserver_preload(["zeroone.experiments.cell", "sklearn.datasets", "torch._dynamo"])
 REPORT_EVERY = 0.5  # seconds
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -106,8 +113,9 @@ class _Running:
 
     def __init__(self, work: Work, task: Any, threads: int) -> None:
         self.task, self.started = task, time.monotonic()
-        self.pipe, theirs = SPAWN.Pipe(duplex=False)
-        self.process = SPAWN.Process(target=_child, args=(work, task, threads, theirs), daemon=True)
+        self.pipe, theirs = STARTS.Pipe(duplex=False)
+        arguments = (work, task, threads, theirs)
+        self.process: BaseProcess = STARTS.Process(target=_child, args=arguments, daemon=True)
         with _thread_variables(threads), _deaf_to_interrupts():
             self.process.start()
         theirs.close()
@@ -135,22 +143,28 @@ class _Running:
 def _deaf_to_interrupts() -> Iterator[None]:
     """A process starts deaf if its parent is: Ctrl-C reaches all of them, the parent decides.
 
-    The signal is blocked, not ignored: one that comes meanwhile is heard afterwards.
+    The signal is blocked, not ignored, and one that another thread takes is put off: what comes
+    meanwhile is heard afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Ctrl-C matters in the main thread only
         return
     resource_tracker.ensure_running()  # its start would end our blocking
+    heard: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def _thread_variables(threads: int) -> Iterator[None]:
-    """Libraries read them when a process starts."""
+    """Libraries read them when a process (or the server of all) starts."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:

@@ -17,7 +17,8 @@ class InitialSettings:
     """A body with ReLU activations and a linear classifier on it, trained by Adam.
 
     body: its name, see ``bodies.BODIES``
-    epochs, batch: of its training; a batch of None takes 64, or all samples if there are fewer
+    epochs, batch: of its training; no epochs leave the body as it begins, a batch of None takes 64,
+        or all samples if there are fewer
     learning_rate: of Adam, at the start; falls linearly to 0
     smoothing: label smoothing
     augment: as in ``TrainSettings``; None takes 'crop-flip' for ResNets and 'none' for others
@@ -32,7 +33,7 @@ class InitialSettings:
 
     def __post_init__(self) -> None:
         one_of("body", self.body, BODIES)
-        count("the initial process's epochs", self.epochs)
+        count("the initial process's epochs", self.epochs, least=0)
         if self.batch is not None:
             count("the initial process's batch", self.batch, least=8)
         _ = self.rival, self.training(TrainSettings())  # refuse the others, too

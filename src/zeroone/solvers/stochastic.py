@@ -31,7 +31,8 @@ SPREAD_MEMORY = 0.9  # of the spread of a unit's pre-activations, where 1 is the
 class StochasticSettings:
     """Everything stochastic BCD can be told. One set of defaults serves small and large data.
 
-    epochs: passes over the data; None takes 10, or more where that is less than 2,000 batches
+    epochs: passes over the data, 0 for a network as it begins; None takes 10, or more where that
+        is less than 2,000 batches
     batch: samples a batch, at least 8; None takes 256, or all samples if there are fewer
     flip_rate: the scale of a hidden step: the mean wish to flip, of the bits that may, is set to
         it; falls linearly to 0
@@ -70,7 +71,7 @@ class StochasticSettings:
 
     def __post_init__(self) -> None:
         if self.epochs is not None:
-            count("epochs", self.epochs)
+            count("epochs", self.epochs, least=0)
         if self.batch is not None:
             count("batch", self.batch, least=8)  # a unit's spread is taken from the batch
         share("flip_rate", self.flip_rate)
@@ -154,7 +155,7 @@ class StochasticBCD:
     @property
     def _left(self) -> float:
         """The share of the training that is left."""
-        return 1 - self.k / self.n_batches
+        return 1 - self.k / max(1, self.n_batches)
 
     @property
     def _blocks(self) -> list[tuple[Link, Metric]]:

@@ -82,7 +82,7 @@ class BatchPlan:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(BATCH, n)))
         least = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / batches))
-        return cls(epochs or least, batches, dropout, seed)
+        return cls(least if epochs is None else epochs, batches, dropout, seed)
 
     @property
     def total(self) -> int:

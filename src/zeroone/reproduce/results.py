@@ -1,0 +1,68 @@
+"""What the records of a protocol say: rows of means, curves of single runs, what is missing."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from zeroone.experiments.cell import FAILED, Cell
+from zeroone.experiments.matrix import LOG, Matrix
+from zeroone.experiments.methods import INITIAL
+from zeroone.experiments.tables import summarise
+from zeroone.reproduce.protocols import Protocol
+
+
+@dataclass(frozen=True)
+class Results:
+    """A protocol and its records so far."""
+
+    protocol: Protocol
+    matrix: Matrix
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each architecture and method, see ``summarise``."""
+        return summarise(self.matrix, self.protocol.spec.known_methods)
+
+    def row(self, method: str) -> dict[str, Any] | None:
+        """The one of a method, if it has a result; of the first architecture."""
+        return next((row for row in self.rows if row["method"] == method and row["n"]), None)
+
+    def runs(self, architecture: str, method: str) -> list[dict[str, Any]]:
+        """The records of all repetitions that have a result."""
+        return [
+            self.matrix.records[cell]
+            for cell in self.matrix.cells
+            if (cell.architecture, cell.method) == (architecture, method)
+            and self.matrix.records.get(cell, {"status": FAILED})["status"] != FAILED
+        ]
+
+    @property
+    def lacking(self) -> list[Cell]:
+        """Cells without a result, not counting bodies."""
+        without = [*self.matrix.missing, *self.matrix.failed]
+        return [cell for cell in self.matrix.cells if cell in without and cell.method != INITIAL]
+
+    @property
+    def commits(self) -> list[str]:
+        """Of the code that made the records, with '+' where files differed from it."""
+        made_by = {str(record.get("commit")) for record in self.matrix.records.values()}
+        return sorted({name[:9] + "+" * name.endswith("+") for name in made_by})
+
+    @property
+    def dates(self) -> tuple[str, str] | None:
+        """The days of the first and the last run, by the log."""
+        days = []
+        path = self.matrix.folder / LOG
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+            try:
+                days.append(json.loads(line)["date"][:10])
+            except (ValueError, KeyError, TypeError):
+                continue  # a line cut short by a crash
+        return (min(days), max(days)) if days else None
+
+
+def open_results(protocol: Protocol, folder: Path, say: Any, data_dir: Path | None) -> Results:
+    """The records in the folder; damaged ones are named and do not count."""
+    return Results(protocol, Matrix.open(protocol.spec.cells(data_dir), folder, say))

@@ -1,0 +1,108 @@
+"""What can be reproduced: each table and figure of the paper, the protocols it rests on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeroone.checks import InputError
+from zeroone.data.files import load_data
+from zeroone.reproduce import figures
+from zeroone.reproduce.comparison import compare_with_paper
+from zeroone.reproduce.results import Results
+from zeroone.reproduce.sheets import Sheet
+from zeroone.storage import replacing
+
+Plot = Callable[[Sequence[Results], Path], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or a figure; ``shows`` is what the page says of it."""
+
+    title: str
+    shows: str
+    protocols: tuple[str, ...] = ()
+    plot: Plot | None = None
+
+
+TARGETS = {
+    "table1": Target(
+        "Table 1",
+        "Ten methods on MNIST, Fashion-MNIST and CIFAR-10, five measures (label com-9-algs1).",
+        ("mnist", "mnist-256", "mnist-raw", "fashion-mnist", "cifar10"),
+    ),
+    "table2": Target(
+        "Table 2", "Ten methods on CIFAR-100, top-1 and top-5 (label com-9-algs2).", ("cifar100",)
+    ),
+    "fig-initial": Target(
+        "Effect of the initial process",
+        "Error against epochs of the initial process (label fig:MNIST).",
+        ("initial", "initial-256"),
+        figures.plot_initial,
+    ),
+    "fig-training": Target(
+        "Training curves",
+        "Training and test error, mean and standard deviation over the seeds (labels fig:MNIST, "
+        "fig:Fashion, fig:Cifar10, fig:Cifar100Top5).",
+        ("mnist", "mnist-256", "fashion-mnist", "cifar10", "cifar100"),
+        figures.plot_training,
+    ),
+    "fig-noise": Target(
+        "Noise",
+        "Test error against Gaussian noise (label fig:Robust), and the class probabilities of "
+        "single images in it (labels rubfashion1, rubfashion2).",
+        ("fashion-mnist",),
+        figures.plot_noise,
+    ),
+    "fig-activations": Target(
+        "Activation functions",
+        "The six of label figureactivation.",
+        plot=figures.plot_activations,
+    ),
+    "fig-prox": Target(
+        "The U block",
+        "The solution of Lemma 2, rho = 0.1 (label 01-solutions).",
+        plot=figures.plot_prox,
+    ),
+    "parameters": Target(
+        "Parameters", "What halving or doubling a setting changes.", ("parameters",)
+    ),
+}
+
+
+def make(name: str, results: Sequence[Results], out: Path, data_dir: Path | None) -> "Made":
+    """Write a target's tables and figures into the folder ``out``."""
+    target = TARGETS[name]
+    made = Made([], [])
+    if target.plot is not None:
+        target.plot(results, out / name)
+        made.figures.append(name)
+        if name == "fig-noise" and _draw_images(results[0], out, data_dir):
+            made.figures.append("fig-noise-images")
+    else:
+        made.sheets.extend(sheet for r in results for sheet in compare_with_paper(r))
+        _write(out / f"{name}.md", [sheet.markdown() for sheet in made.sheets])
+        _write(out / f"{name}.tex", [sheet.latex() for sheet in made.sheets])
+    return made
+
+
+def _write(path: Path, parts: list[str]) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("\n".join(parts), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Made:
+    """Of a target: its tables, and the names of its figures."""
+
+    sheets: list[Sheet]
+    figures: list[str]
+
+
+def _draw_images(results: Results, out: Path, data_dir: Path | None) -> bool:
+    """Whether the data were there to draw from."""
+    try:
+        split = load_data(results.protocol.spec.data[0], data_dir=data_dir)
+    except InputError:
+        return False
+    return figures.plot_noisy_images(results, split, out / "fig-noise-images")
