@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench browser clean
 
 demo: $(READY)
 	$(BIN)/zeroone demo
@@ -28,6 +28,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/train_cost.py --json results/train_cost.json
 	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
 	$(BIN)/python benchmarks/conv_cost.py --json results/conv_cost.json
+
+# Chromium for the tests of pages; needs Debian's apt and its rights. Without it they are left out.
+browser: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages]'
+	command -v chromium chromedriver >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis zeroone-demo

@@ -274,6 +274,41 @@ def reproduce(
 
 
 @app.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="The page.",
+)
+@click.option("--data", help="What the runs were trained on, if their records do not tell.")
+@data_dir_option
+@label_option
+def report(
+    runs: tuple[Path, ...],
+    out: Path,
+    data: str | None,
+    data_dir: Path | None,
+    label: str | None,
+) -> None:
+    """Write one self-contained HTML page about one or several RUNS, side by side.
+
+    A run is the folder of a training, or a record. Curves, active units, bits that flip,
+    confusions, the worst mistakes, the first layer's weights, noise, settings, machine. The page
+    opens from the file system and asks nobody for anything.
+
+    Example: zeroone report runs/digits runs/other --out report.html
+    """
+    from zeroone.report import write_report
+    from zeroone.storage import check_writable
+
+    check_writable(out)
+    write_report(runs, out, data=data, data_dir=data_dir, label=label)
+    print(f"report: {out}")
+
+
+@app.command()
 @model_argument
 @click.option(
     "--data", type=click.Path(path_type=Path), required=True, help="A .npz file with an array X."
