@@ -98,6 +98,21 @@ def test_data_list_get_show(command, tmp_path, monkeypatch):
     assert "validation error" in out
 
 
+def test_report(command, tmp_path):
+    assert command("train", "--data", "digits", *TINY, "--out", "run")[0] == 0
+    code, out, _ = command("report", "run", "run")
+    assert (code, out) == (0, "report: report.html\n")
+    assert "<h2>Confusions</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_reproduce_a_figure_that_needs_no_training(command, tmp_path):
+    code, out, _ = command("reproduce", "fig-activations", "--page", "page.md")
+    assert (code, out.splitlines()[-1]) == (0, "page: page.md")
+    made = {path.name for path in (tmp_path / "zeroone-reproduce").iterdir()}
+    assert made == {"fig-activations.png", "fig-activations.svg"}
+    assert "(zeroone-reproduce/fig-activations.png)" in (tmp_path / "page.md").read_text()
+
+
 def test_help_and_version(command):
     for words in (["--help"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"]):
         code, out, _ = command(*words)
@@ -174,6 +189,14 @@ BAD = {
     "command": (("tran",), "No such command 'tran'"),
     "model": (("evaluate", "away", "--data", "digits"), "there is no model file"),
     "foreign model": (("evaluate", "text.npz", "--data", "digits"), "not a safetensors file"),
+    "target": (("reproduce", "table3"), "unknown target 'table3'"),
+    "protocol": (("reproduce", "table2", "--quick", "--only", "mnist"), "unknown protocol 'mnist'"),
+    "target's data": (("reproduce", "table2", "--out", "new"), "zeroone data get cifar100"),
+    "seeds": (("reproduce", "table2", "--quick", "--seeds", "0"), "seeds must be a whole number"),
+    "page": (("reproduce", "fig-prox", "--page", "away/page.md"), "the folder away does not exist"),
+    "report": (("report", "away"), "there is no record away"),
+    "report's folder": (("report", ".", "--out", "away/r.html"), "the folder away does not exist"),
+    "no run": (("report",), "Missing argument 'RUNS...'"),
 }
 
 
