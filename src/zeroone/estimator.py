@@ -1,5 +1,8 @@
 """``ZeroOneClassifier``: a 0/1 network with scikit-learn's ``fit`` and ``predict``."""
 
+import math
+from collections.abc import Sequence
+from copy import deepcopy
 from numbers import Integral
 from typing import Any
 
@@ -7,35 +10,56 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from zeroone.checks import InputError
-from zeroone.training import TrainSettings, train
+from zeroone.network import Network
+from zeroone.training import Callback, Run, TrainSettings, train
+from zeroone.training.online import OnlineLearner
+
+SMALL = 200_000  # numbers in X, up to which float64 costs nothing that would be noticed
 
 
 class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A 0/1 network as a classifier.
 
-    hidden: widths of the hidden layers; None takes the preset's, else 256, 256
+    hidden: the hidden layers, widths or convolutions such as 'conv5x5:32:max2'; None takes the
+        preset's, else 256, 256
     solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
     epochs: passes over the data of the stochastic solver; None takes 10, more on small data
     head: 'softmax' or 'hardmax' (the paper's)
     lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
     keep: the share of hidden units that the stochastic solver keeps; None keeps all
-    max_iter: sweeps of the exact solver; None takes the preset's or the solver's
+    max_iter: sweeps of the exact solver, or epochs where these are not given; None takes the
+        preset's or the solver's
     preset: 'paper' for the printed settings, with their solver and head
-    options: further settings of ``zeroone.TrainSettings`` or of the solver, by name
+    image_shape: (channels, height, width) or (height, width) of a sample, for convolutions; X may
+        then have these axes, too
+    class_weight: None, 'balanced' or a weight for each class, times ``sample_weight``
+    warm_start: whether ``fit`` goes on with the network of the last ``fit``
+    callbacks: of the training, see ``zeroone.Callback``
+    options: further settings of ``zeroone.TrainSettings`` or of the solver, by name. Without a
+        ``dtype`` among them, small data are trained in float64
     random_state: the seed of the start and of the batches
 
     After ``fit``: ``network_``, ``classes_``, ``n_iter_``, ``status_``, ``record_``,
-    ``loss_curve_`` (the loss of each epoch, or F after each sweep), ``n_active_`` (active units
-    per hidden layer).
+    ``loss_curve_`` (the loss of each epoch, or F after each sweep; of ``partial_fit`` one entry a
+    call), ``n_active_`` (active units per hidden layer).
     """
+
+    network_: Network
+    classes_: NDArray[Any]
 
     def __init__(
         self,
-        hidden: tuple[int, ...] | None = None,
+        hidden: tuple[int | str, ...] | None = None,
         *,
         solver: str = "stochastic",
         epochs: int | None = None,
@@ -44,6 +68,10 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         keep: float | None = None,
         max_iter: int | None = None,
         preset: str | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        callbacks: Sequence[Callback] | None = None,
         options: dict[str, Any] | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -55,43 +83,63 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.keep = keep
         self.max_iter = max_iter
         self.preset = preset
+        self.image_shape = image_shape
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.callbacks = callbacks
         self.options = options
         self.random_state = random_state
 
-    def _settings(self) -> TrainSettings:
-        given = {
-            name: getattr(self, name) for name in ("hidden", "epochs", "lam", "keep", "max_iter")
-        }
-        if self.preset is None:
-            given |= {"solver": self.solver, "head": self.head}
-        given["seed"] = self._seed()
-        given = {name: value for name, value in given.items() if value is not None}
-        options = self.options or {}
-        for name in options.keys() & given.keys():
-            raise InputError(f"options repeats {name}, which has an argument of its own.")
-        return TrainSettings.from_options(self.preset, **given, **options)
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "ZeroOneClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "ZeroOneClassifier":
         """Train on the samples X (rows) with the class labels y."""
-        settings = self._settings()
-        X, y = validate_data(self, X, y)
+        image = self._image()
+        X, y = validate_data(self, self._flat(X), y)
         check_classification_targets(y)
-        run = train(X, y, settings)
+        settings = self._settings(X)
+        run = train(
+            X,
+            y,
+            settings,
+            image=image,
+            callbacks=self.callbacks or (),
+            sample_weight=self._weights(X, y, sample_weight),
+            start=self.network_ if self.warm_start and hasattr(self, "network_") else None,
+        )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
-        self.network_ = run.network
-        self.classes_ = np.unique(y)
-        self.n_iter_ = run.n_iter
-        self.status_ = str(run.status)
-        self.record_ = run.record
-        done = run.record["history"][1:]
-        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
-        self.n_active_ = run.record["result"]["active_units"]
+        self._keep_run(run, np.unique(y))
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> "ZeroOneClassifier":
+        """Learn from a piece of the data, in one pass; the first call needs all ``classes``.
+
+        The first piece decides how inputs are scaled. Batches have no end here: steps shrink
+        slowly, and no unit is removed. After ``fit`` its network learns on.
+        """
+        first = not hasattr(self, "network_")
+        if first and classes is None:
+            raise InputError("the first call of partial_fit needs classes, all labels there are.")
+        X, y = validate_data(self, self._flat(X), y, reset=first)
+        check_classification_targets(y)
+        known = self.classes_ if classes is None else np.unique(np.asarray(classes))
+        if not first and not np.array_equal(known, self.classes_):
+            raise InputError("classes are not those that are known already.")
+        if first:
+            self._learner = OnlineLearner.begin(X, known, self._settings(X), self._image())
+            self.classes_, self.loss_curve_, self.n_iter_ = known, [], 0
+        elif not hasattr(self, "_learner"):
+            self._learner = OnlineLearner(deepcopy(self.network_), self._settings(X))
+        weights = self._weights(X, y, sample_weight)
+        self.loss_curve_.append(self._learner.learn(X, y, weights))
+        self.n_iter_ += 1
+        self.network_, self.status_ = self._learner.network, "stopped"
+        self.n_active_ = [operator.n_out for operator in self.network_.operators[:-1]]
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -102,8 +150,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """The class probabilities of each sample."""
-        check_is_fitted(self)
-        return self.network_.predict_proba(validate_data(self, X, reset=False))
+        inputs = self._inputs(X)  # says so if nothing was fitted
+        return self.network_.predict_proba(inputs)
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """The scores of each sample, one column a class; with two classes their difference."""
@@ -111,6 +159,74 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
-        check_is_fitted(self)
-        scores: NDArray[Any] = self.network_.scores(validate_data(self, X, reset=False)).numpy()
+        inputs = self._inputs(X)
+        scores: NDArray[Any] = self.network_.scores(inputs).numpy()
         return scores
+
+    def _inputs(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        inputs: NDArray[Any] = validate_data(self, self._flat(X), reset=False)
+        return inputs
+
+    def _image(self) -> tuple[int, ...] | None:
+        """Channels, height, width."""
+        if self.image_shape is None:
+            return None
+        shape = tuple(int(side) for side in self.image_shape)
+        if len(shape) not in (2, 3):
+            raise InputError(f"image_shape is (channels, height, width), got {self.image_shape!r}.")
+        return shape if len(shape) == 3 else (1, *shape)
+
+    def _flat(self, X: Any) -> Any:
+        """One sample a row, if samples come as images."""
+        image = self._image()
+        shape = getattr(X, "shape", ())
+        if image is None or len(shape) <= 2:
+            return X
+        array = check_array(X, allow_nd=True)
+        if math.prod(array.shape[1:]) != math.prod(image):
+            raise InputError(f"samples of shape {array.shape[1:]} are no images of shape {image}.")
+        return array.reshape(len(array), -1)
+
+    def _weights(
+        self, X: NDArray[Any], y: NDArray[Any], given: ArrayLike | None
+    ) -> NDArray[Any] | None:
+        if given is None and self.class_weight is None:
+            return None
+        weights = np.asarray(_check_sample_weight(given, X, dtype=np.float64))
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+        return weights
+
+    def _settings(self, X: NDArray[Any]) -> TrainSettings:
+        given = {
+            name: getattr(self, name) for name in ("hidden", "epochs", "lam", "keep", "max_iter")
+        }
+        if self.preset is None:
+            given |= {"solver": self.solver, "head": self.head}
+            if self.solver == "stochastic":
+                most = given.pop("max_iter")
+                given["epochs"] = most if self.epochs is None else self.epochs
+        given["seed"] = self._seed()
+        given = {name: value for name, value in given.items() if value is not None}
+        options = self.options or {}
+        for name in options.keys() & given.keys():
+            raise InputError(f"options repeats {name}, which has an argument of its own.")
+        small = {"dtype": "float64"} if X.size <= SMALL else {}
+        return TrainSettings.from_options(self.preset, **given, **small | options)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _keep_run(self, run: Run, classes: NDArray[Any]) -> None:
+        self.network_ = run.network
+        self.classes_ = classes
+        self.n_iter_ = run.n_iter
+        self.status_ = str(run.status)
+        self.record_ = run.record
+        done = run.record["history"][1:]
+        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
+        self.n_active_ = run.record["result"]["active_units"]
+        self.__dict__.pop("_learner", None)  # what partial_fit has learned is over

@@ -52,3 +52,18 @@ def check_width(inputs: Tensor, n_features: int) -> Tensor:
             f"the network takes {n_features} features, the data have {inputs.shape[1]}."
         )
     return inputs
+
+
+def check_weights(weights: ArrayLike | Tensor, n_samples: int, dtype: torch.dtype) -> Tensor:
+    """One finite number of at least 0 a sample, scaled so that those above 0 are 1 on average."""
+    array = weights.numpy(force=True) if isinstance(weights, Tensor) else np.asarray(weights)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"weights of samples must be numbers, got dtype {array.dtype}.")
+    if array.shape != (n_samples,):
+        raise InputError(f"X has {n_samples} rows but the weights have shape {array.shape}.")
+    given = array.astype(np.float64)
+    if not np.isfinite(given).all() or (given < 0).any():
+        raise InputError("weights of samples must be finite and not negative.")
+    if not given.any():
+        raise InputError("all weights of samples are 0.")
+    return torch.tensor(given / given[given > 0].mean(), dtype=dtype)

@@ -96,12 +96,15 @@ class Operator(ABC):
     def adjoint(self, E: Tensor) -> Tensor:
         """W^T E, one sample a row; the bias has no part in it."""
 
-    def gram(self, V: Tensor, bias: bool | None = None) -> Tensor:
-        """V^T V over all samples (and positions).
+    def gram(self, V: Tensor, bias: bool | None = None, weights: Tensor | None = None) -> Tensor:
+        """V^T V over all samples (and positions), each sample as often as its weight says.
 
         The constant-1 input is included if there is a bias, or as ``bias`` says.
         """
-        return _bordered_gram(self.patches(V), bias=self.bias if bias is None else bias)
+        rows = self.patches(V)
+        if weights is not None:
+            weights = weights.repeat_interleave(len(rows) // max(1, len(V)))
+        return _bordered_gram(rows, weights, bias=self.bias if bias is None else bias)
 
     @abstractmethod
     def patches(self, V: Tensor) -> Tensor:
@@ -295,13 +298,14 @@ class Conv2d(Operator):
         }
 
 
-def _bordered_gram(rows: Tensor, *, bias: bool) -> Tensor:
-    """rows^T rows, with a constant-1 column at the end if there is a bias."""
-    A = rows.T @ rows
+def _bordered_gram(rows: Tensor, weights: Tensor | None, *, bias: bool) -> Tensor:
+    """rows^T diag(weights) rows, with a constant-1 column at the end if there is a bias."""
+    weighted = rows if weights is None else rows * weights[:, None]
+    A = weighted.T @ rows
     if not bias:
         return A
     bordered = A.new_empty(len(A) + 1, len(A) + 1)
     bordered[:-1, :-1] = A
-    bordered[-1, :-1] = bordered[:-1, -1] = rows.sum(dim=0)
-    bordered[-1, -1] = len(rows)
+    bordered[-1, :-1] = bordered[:-1, -1] = weighted.sum(dim=0)
+    bordered[-1, -1] = len(rows) if weights is None else weights.sum()
     return bordered

@@ -22,20 +22,29 @@ class Scaling:
     scale: Tensor  # one number, or one a feature
 
     @classmethod
-    def fit(cls, X: Tensor, dtype: torch.dtype = torch.float32, kind: str = "auto") -> "Scaling":
+    def fit(
+        cls,
+        X: Tensor,
+        dtype: torch.dtype = torch.float32,
+        kind: str = "auto",
+        weights: Tensor | None = None,
+    ) -> "Scaling":
         """The features' means, and the standard deviation of what remains (1 if none does).
 
         ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
-        exceeds ten times the median one (features that never vary aside).
+        exceeds ten times the median one (features that never vary aside). ``weights``: how often
+        each sample counts.
         """
+        w = torch.ones(len(X), dtype=torch.float64) if weights is None else weights.double()
+        total = w.sum()
         sums = torch.zeros(X.shape[1], dtype=torch.float64)
-        for rows in torch.split(X, ROWS):
-            sums += rows.sum(dim=0, dtype=torch.float64)
-        centre = sums / len(X)
+        for rows, some in zip(torch.split(X, ROWS), torch.split(w, ROWS), strict=True):
+            sums += some @ rows.double()
+        centre = sums / total
         squares = torch.zeros_like(sums)
-        for rows in torch.split(X, ROWS):
-            squares += (rows.double() - centre).square().sum(dim=0)
-        spreads = (squares / len(X)).sqrt()
+        for rows, some in zip(torch.split(X, ROWS), torch.split(w, ROWS), strict=True):
+            squares += some @ (rows.double() - centre).square()
+        spreads = (squares / total).sqrt()
         spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, but for rounding
         varying = spreads[spreads > 0]
         if kind == "auto" and len(varying):

@@ -22,13 +22,22 @@ class AdamRule:
         """No unit is ever removed."""
         return True
 
-    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
+    def update(
+        self,
+        V0: Tensor,
+        y: Tensor,
+        rng: torch.Generator,  # noqa: ARG002
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """One step of Adam."""
         rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
         self.optimizer.param_groups[0]["lr"] = rate
         self.model.train()
         scores: Tensor = self.model(V0)
-        loss = nn.functional.cross_entropy(scores, y, label_smoothing=self.settings.smoothing)
+        losses = nn.functional.cross_entropy(
+            scores, y, label_smoothing=self.settings.smoothing, reduction="none"
+        )
+        loss = losses.mean() if weights is None else (losses * weights).mean()
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()

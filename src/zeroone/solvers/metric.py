@@ -38,13 +38,17 @@ class Metric:
         self.mean = torch.empty(0)
         self.dead = torch.empty(0, dtype=torch.long)  # inputs that were removed but still come
 
-    def observe(self, k: int, op: Operator, V: Tensor) -> None:
+    def observe(self, k: int, op: Operator, V: Tensor, weights: Tensor | None = None) -> None:
         """Take the inputs of batch k into account, every so often."""
         if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
             return
-        V = V[: -(-MOST_ROWS // op.positions)]  # of images, as many as make enough patches
-        fresh = op.gram(V, self.bias)
-        fresh /= len(V) * op.positions
+        some = slice(-(-MOST_ROWS // op.positions))  # of images, as many as make enough patches
+        if weights is None:
+            fresh = op.gram(V[some], self.bias)
+            fresh /= len(V[some]) * op.positions
+        else:
+            fresh = op.gram(V[some], self.bias, weights[some])
+            fresh /= weights[some].sum() * op.positions
         if k == 0:
             self.moment = fresh
         else:

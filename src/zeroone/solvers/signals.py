@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zeroone.operators import Dense, Operator
-from zeroone.ops import step, sum_of_squares
+from zeroone.ops import as_column, step, sum_of_squares
 from zeroone.solvers.blocks import u_step
 from zeroone.solvers.linalg import conjugate_gradients, damped_gain
 
@@ -42,7 +42,14 @@ def v_solved(E: Tensor, op: Operator, damping: float) -> Tensor:
     return conjugate_gradients(normal, op.adjoint(E), tol=1e-3, max_iter=50).solution
 
 
-def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: float) -> Tensor:
+def u_expected(
+    D: Tensor,
+    B: Tensor,
+    flip_rate: float,
+    margin: float,
+    window: float,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The expected residual when bits flip at random, more likely the more D asks for it.
 
     An entry whose bit may flip (|b| <= window: Lemma 2, where a flip costs b^2) does so with the
@@ -51,27 +58,43 @@ def u_expected(D: Tensor, B: Tensor, flip_rate: float, margin: float, window: fl
     large or small D is. Samples that ask for nothing do not count, or the last sample that does
     would be pushed beyond measure. What is returned is the expectation, margin * a * sign(D) =
     margin * kappa * D. The few entries with a > 1 are not cut off, as that lost accuracy.
+    ``weights`` of samples are in D already, and count for the mean.
     """
     inside = (B.abs() <= window).to(D.dtype)
     E = D * inside
     wanted = E.abs().flatten(1).sum(dim=1)  # of each sample
-    may_flip = (inside.flatten(1).sum(dim=1) * (wanted > 0)).sum()
+    may_flip = inside.flatten(1).sum(dim=1) * (wanted > 0)
+    may_flip = (may_flip if weights is None else may_flip * weights).sum()
     kappa = flip_rate * may_flip / wanted.sum().clamp_min(torch.finfo(D.dtype).tiny)
     return E.mul_(margin * kappa)
 
 
 def u_drawn(
-    D: Tensor, B: Tensor, flip_rate: float, margin: float, window: float, rng: torch.Generator
+    D: Tensor,
+    B: Tensor,
+    flip_rate: float,
+    margin: float,
+    window: float,
+    rng: torch.Generator,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """The same with the flips drawn: margin * sign(D) with probability min(1, kappa |D|)."""
-    probability = u_expected(D, B, flip_rate, 1.0, window)
+    """The same with the flips drawn: margin * sign(D) with probability min(1, kappa |D|).
+
+    A weight multiplies what a sample's flips are worth, not how likely they are.
+    """
+    probability = u_expected(D, B, flip_rate, 1.0, window, weights)
+    each = 1.0 if weights is None else as_column(weights, D)
     draws = torch.rand(D.shape, dtype=D.dtype, device=D.device, generator=rng)
-    return torch.where(draws < probability.abs(), margin * probability.sign(), 0)
+    return torch.where(draws * each < probability.abs(), margin * probability.sign() * each, 0)
 
 
-def u_half(D: Tensor, B: Tensor, window: float) -> Tensor:
+def u_half(D: Tensor, B: Tensor, window: float, weights: Tensor | None = None) -> Tensor:
     """The printed U block (Lemma 2) at V = step(B) + D: a bit flips where V crosses 1/2.
 
-    rho = 1/window^2: a certain flip is worth its cost up to |b| = window.
+    rho = 1/window^2: a certain flip is worth its cost up to |b| = window. Weights, which D has in
+    it, are taken out and put back.
     """
-    return u_step(step(B) + D, B, 1 / window**2) - B
+    if weights is None:
+        return u_step(step(B) + D, B, 1 / window**2) - B
+    each = as_column(weights, D)
+    return (u_step(step(B) + D / each, B, 1 / window**2) - B) * each

@@ -23,6 +23,7 @@ from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_s
 
 V_STEPS = ("one-step", "solve")
 U_STEPS = ("expected", "drawn", "half")
+HALVED = 2000  # batches
 LARGEST_STEP = 1e38  # what a float32 can hold
 SPREAD_MEMORY = 0.9  # of the spread of a unit's pre-activations, where 1 is the aim
 
@@ -46,7 +47,8 @@ class StochasticSettings:
     smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
         beyond the margin is pulled back
     input_dropout: the share of inputs set to their mean while training; None takes 0.2, or 0 where
-        a sample has fewer than 16 features or is an image for a convolution
+        a sample has fewer than 16 features or is an image for a convolution, or where there are
+        fewer than 100 samples
     lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing
     keep: the share of hidden units to keep, instead of lam; None keeps all
     """
@@ -96,9 +98,23 @@ class StochasticSettings:
 class StochasticBCD:
     """The weights, their metrics, and the update by one batch. Changes the network in place."""
 
-    def __init__(self, network: Network, settings: StochasticSettings, n_batches: int) -> None:
-        """``n_batches`` is the length of the whole training, over which the flip rate falls."""
+    def __init__(
+        self,
+        network: Network,
+        settings: StochasticSettings,
+        n_batches: int | None,
+        *,
+        fresh: bool = True,
+    ) -> None:
+        """``n_batches``: the length of the whole training, over which the flip rate falls.
+
+        None is for batches without end: the rate is halved by the first ``HALVED`` of them, and no
+        unit is removed. ``fresh``: whether the network is at its random start.
+        """
+        if n_batches is None and (settings.lam or settings.keep):
+            raise InputError("lam and keep need to know when the training ends.")
         self.network, self.settings, self.n_batches = network, settings, n_batches
+        self.fresh = fresh
         # Of each link: the operators first, then the shortcuts.
         self.metrics = [
             Metric(settings.damping, bias=network.operators[link.layer].bias)
@@ -111,26 +127,33 @@ class StochasticBCD:
         self.typical_costs = torch.full((len(network.layers),), torch.nan)
         self.k = 0  # batches done
 
-    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-        """One batch of scaled inputs: every block once, outer to inner. Gives the scores."""
-        if self.k == 0:
-            balance(self.network, V0)
+    def update(
+        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
+        """One batch of scaled inputs: every block once, outer to inner. Gives the scores.
+
+        ``weights``: how often each sample counts, 1 on average over all of them.
+        """
+        if self.k == 0 and self.fresh:
+            balance(self.network, V0, weights)
         V: list[Tensor] = []
         pooled: list[Pooled] = []
         for layer in self.network.layers:
             V.append(step(pooled[-1].values) if pooled else V0)
             pooled.append(layer.pool.apply(layer.apply(V)))
-        self._refresh_metrics(V)
+        self._refresh_metrics(V, weights)
         scores = pooled[-1].values
         E = self.network.head.residual(scores, y, self.settings.smoothing)
+        if weights is not None:
+            E = E * weights[:, None]  # every residual below is linear in it
         wanted: list[list[Tensor]] = [[] for _ in V]  # of each V, by its consumers so far
         for i in reversed(range(len(V))):
             spread = pooled[i].spread(E)
             self._want(i, spread, wanted)  # by the forward pass's weights
-            self._update_W(i, spread, V, pooled[i].values)
+            self._update_W(i, spread, V, pooled[i].values, weights)
             D = wanted.pop()
             if i:
-                E = self._residual(add_up(D), pooled[i - 1].values, rng)
+                E = self._residual(add_up(D), pooled[i - 1].values, rng, weights)
         self.k += 1
         self._prune()
         return scores
@@ -155,6 +178,8 @@ class StochasticBCD:
     @property
     def _left(self) -> float:
         """The share of the training that is left."""
+        if self.n_batches is None:
+            return HALVED / (HALVED + self.k)
         return 1 - self.k / max(1, self.n_batches)
 
     @property
@@ -162,9 +187,9 @@ class StochasticBCD:
         """The W blocks: every link with its metric."""
         return list(zip(self.network.links, self.metrics, strict=True))
 
-    def _refresh_metrics(self, V: list[Tensor]) -> None:
+    def _refresh_metrics(self, V: list[Tensor], weights: Tensor | None) -> None:
         for link, metric in self._blocks:
-            metric.observe(self.k, link.operator, V[link.source])
+            metric.observe(self.k, link.operator, V[link.source], weights)
             if refreshes(self.k):
                 metric.refresh()
 
@@ -179,16 +204,20 @@ class StochasticBCD:
                 D = v_one_step(E, link.operator)
             wanted[link.source].append(D)
 
-    def _residual(self, D: Tensor, B: Tensor, rng: torch.Generator) -> Tensor:
+    def _residual(
+        self, D: Tensor, B: Tensor, rng: torch.Generator, weights: Tensor | None
+    ) -> Tensor:
         """The U block of a hidden layer."""
         s = self.settings
         if s.u_step == "half":
-            return u_half(D, B, self.window)
+            return u_half(D, B, self.window, weights)
         if s.u_step == "drawn":
-            return u_drawn(D, B, self.flip_rate, s.flip_margin, self.window, rng)
-        return u_expected(D, B, self.flip_rate, s.flip_margin, self.window)
+            return u_drawn(D, B, self.flip_rate, s.flip_margin, self.window, rng, weights)
+        return u_expected(D, B, self.flip_rate, s.flip_margin, self.window, weights)
 
-    def _update_W(self, i: int, E: Tensor, V: list[Tensor], B: Tensor) -> None:
+    def _update_W(
+        self, i: int, E: Tensor, V: list[Tensor], B: Tensor, weights: Tensor | None
+    ) -> None:
         """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
         layer, top = self.network.layers[i], i == len(self.network.layers) - 1
         size = self.settings.top_step if top else self.settings.step
@@ -199,24 +228,26 @@ class StochasticBCD:
                 inputs = V[link.source]
                 metric.add_step(link.operator, E, inputs, size / len(E), layer.operator)
         if not top:
-            spread = self._spread(B)[:, None]
+            spread = self._spread(B, weights)[:, None]
             for op in layer.operators:
                 op.weight.div_(spread)
 
-    def _spread(self, B: Tensor) -> Tensor:
+    def _spread(self, B: Tensor, weights: Tensor | None = None) -> Tensor:
         """What to divide each row by so that its pre-activations come to have unit spread.
 
         The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
         does not vary is left alone.
         """
-        dims = [d for d in range(B.ndim) if d != 1]  # a filter's spread is that over all positions
-        variance = B.square().mean(dims) - B.mean(dims).square()  # B.var is five times slower
+        # A filter's spread is that over all positions. B.var is five times slower.
+        variance = mean_of_units(B.square(), weights) - mean_of_units(B, weights).square()
         spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
         return torch.where(variance > 1e-12, spread, 1.0).sqrt_()
 
     def _prune(self) -> None:
         """Remove units (and with ``lam`` inputs) that are not worth their price, now and then."""
         s, done = self.settings, 1 - self._left
+        if self.n_batches is None:
+            return
         due = self.k % max(1, self.n_batches // EVENTS) == 0 or self.k == self.n_batches
         if not (s.lam or s.keep) or not due or done < BEGIN:
             return
@@ -304,7 +335,7 @@ class StochasticBCD:
             metric.restore({name: state[f"{name}{place}"] for name in metric.state()})
 
 
-def balance(network: Network, V0: Tensor) -> None:
+def balance(network: Network, V0: Tensor, weights: Tensor | None = None) -> None:
     """Shift the pooled pre-activations of every filter so that they have mean 0 on scaled inputs.
 
     The largest of a window is above 0 for nearly all windows of a random start: without this most
@@ -314,10 +345,21 @@ def balance(network: Network, V0: Tensor) -> None:
     for layer in network.layers[:-1]:
         P, offset = layer.forward(V), layer.operator.offset
         if offset is not None and not isinstance(layer.pool, NoPool):
-            mean = P.mean(dim=(0, 2, 3))
+            mean = mean_of_units(P, weights)
             offset.sub_(mean)
             P = P - mean[:, None, None]
         V.append(step(P))
+
+
+def mean_of_units(B: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of each unit (or filter) over samples (and positions)."""
+    dims = [d for d in range(B.ndim) if d != 1]
+    if weights is None:
+        return B.mean(dims)
+    share = weights / weights.sum()
+    if B.ndim > 2:
+        B = B.mean(dim=list(range(2, B.ndim)))
+    return share @ B
 
 
 def _place(link: Link) -> str:

@@ -20,7 +20,7 @@ from zeroone.training.parts import Part
 
 BATCH = 256
 LEAST_EPOCHS, LEAST_BATCHES = 10, 2000
-DROPOUT, FEATURES_TO_DROP = 0.2, 16
+DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 
 
 class Rule(Protocol):
@@ -34,8 +34,13 @@ class Rule(Protocol):
     def settled(self) -> bool:
         """Whether no more units will be removed."""
 
-    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-        """Learn from scaled inputs; gives the scores from before."""
+    def update(
+        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
+        """Learn from scaled inputs; gives the scores from before.
+
+        ``weights``: how often each sample counts, 1 on average over the training part.
+        """
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
         """What the history calls loss, for each sample."""
@@ -77,7 +82,8 @@ class BatchPlan:
         """
         n, n_features = part.X.shape
         if dropout is None:
-            dropout = 0.0 if convolves or n_features < FEATURES_TO_DROP else DROPOUT
+            few = n_features < FEATURES_TO_DROP or n < SAMPLES_TO_DROP
+            dropout = 0.0 if convolves or few else DROPOUT
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(BATCH, n)))
@@ -145,10 +151,11 @@ class Epochs:
         """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
         started = time.perf_counter()
         wrong, loss = 0, 0.0
-        for done, (V0, y, rng) in enumerate(self._batches(k), start=1):
-            scores = self.rule.update(V0, y, rng)
+        for done, (V0, y, weights, rng) in enumerate(self._batches(k), start=1):
+            scores = self.rule.update(V0, y, rng, weights)
+            losses = self.rule.losses(scores, y)
             wrong += int((classify(scores) != y).sum())
-            loss += float(self.rule.losses(scores, y).sum())
+            loss += float((losses if weights is None else losses * weights).sum())
             on_batch(done, self.batch_plan.batches)
         n = len(self.part.y)
         entry = {
@@ -166,12 +173,15 @@ class Epochs:
                 return Iteration(entry, (Status.DIVERGED, reason))
         return Iteration(entry)
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, torch.Generator]]:
-        rng = self.batch_plan.generator(epoch)
+    def _batches(
+        self, epoch: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None, torch.Generator]]:
+        rng, given = self.batch_plan.generator(epoch), self.part.weights
         for rows in self.batch_plan.rows(len(self.part.y), rng):
             X = self.part.X[rows]
             V0 = self.scaling.apply(self.augment.apply(X, rng) if self.augment else X)
-            yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], rng
+            weights = None if given is None else given[rows]
+            yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], weights, rng
 
     def state(self) -> dict[str, Tensor]:
         """The rule's: the epochs themselves keep nothing."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
 from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
-from zeroone.inputs import check_inputs, check_width
+from zeroone.inputs import check_inputs, check_weights, check_width
 from zeroone.layers import LayerPlan, check_image
 from zeroone.network import ClassLabel
 from zeroone.operators import Shape
@@ -27,17 +28,22 @@ Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """Checked raw inputs and class numbers."""
+    """Checked raw inputs and class numbers; perhaps how often each sample counts."""
 
     X: Tensor
     y: Tensor
+    weights: Tensor | None = None  # 1 on average
+
+    def rows(self, rows: Tensor | NDArray[Any]) -> "Part":
+        """These samples."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Part(self.X[rows], self.y[rows], weights)
 
     def sample(self, size: int) -> "Part":
         """At most ``size`` samples, evenly spread over the part."""
         if len(self.y) <= size:
             return self
-        rows = torch.linspace(0, len(self.y) - 1, size).long()
-        return Part(self.X[rows], self.y[rows])
+        return self.rows(torch.linspace(0, len(self.y) - 1, size).long())
 
     def digest(self) -> str:
         """A fingerprint of the samples and class numbers, in their order."""
@@ -45,6 +51,8 @@ class Part:
         for rows in torch.split(self.X, 4096):
             digest.update(rows.numpy().tobytes())
         digest.update(self.y.numpy().tobytes())
+        if self.weights is not None:
+            digest.update(self.weights.numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -70,13 +78,17 @@ class Task:
         name: str | None = None,
         image: Shape | None = None,
         features: Features | None = None,
+        weights: ArrayLike | Tensor | None = None,
     ) -> "Task":
         """Check raw data, hold out the validation part, learn the scaling on the rest.
 
-        With ``features`` these are what is learned from, in place of the raw inputs.
+        With ``features`` these are what is learned from, in place of the raw inputs. ``weights``:
+        how often each sample counts; those of weight 0 are left out.
         """
         dtype = DTYPES[settings.dtype]
-        parts, classes = _cut(X, y, test, settings)
+        if weights is not None and features is not None:
+            raise InputError("layers on a body take no weights of samples.")
+        parts, classes = _cut(X, y, test, settings, weights)
         n_inputs = parts["train"].X.shape[1]
         if image is not None and math.prod(image) != n_inputs:
             raise InputError(f"samples of {n_inputs} numbers are no images of shape {image}.")
@@ -89,10 +101,30 @@ class Task:
                 made = (features.test, test[1])
             raw, (parts, _) = parts, _cut(features.train, y, made, settings)
             image = None
-        scaling = Scaling.fit(parts["train"].X, dtype, settings.scaling)
+        part = parts["train"]
+        scaling = Scaling.fit(part.X, dtype, settings.scaling, part.weights)
         task = cls(parts, scaling, classes, name, image, features, raw)
         task.augmentation(settings)  # refuses samples that are no images
         return task
+
+    @classmethod
+    def for_inputs(
+        cls,
+        X: ArrayLike | Tensor,
+        classes: ArrayLike,
+        settings: TrainSettings,
+        image: Shape | None = None,
+    ) -> "Task":
+        """What a network is made for before there is something to learn: inputs and classes."""
+        inputs = check_inputs(X, DTYPES[settings.dtype])
+        _, known = encode_labels(classes, len(np.asarray(classes)))
+        if image is not None and math.prod(image) != inputs.shape[1]:
+            raise InputError(
+                f"samples of {inputs.shape[1]} numbers are no images of shape {image}."
+            )
+        scaling = Scaling.fit(inputs, DTYPES[settings.dtype], settings.scaling)
+        part = Part(inputs, torch.zeros(len(inputs), dtype=torch.long))
+        return cls({"train": part}, scaling, known, image=image)
 
     @property
     def n_features(self) -> int:
@@ -145,13 +177,21 @@ def known_part(
 
 
 def _cut(
-    X: ArrayLike | Tensor, y: ArrayLike | Tensor, test: Labelled | None, settings: TrainSettings
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    test: Labelled | None,
+    settings: TrainSettings,
+    weights: ArrayLike | Tensor | None = None,
 ) -> tuple[dict[str, Part], list[ClassLabel]]:
     """The parts of checked data, and the classes; the same rows are held out for the same y."""
     dtype = DTYPES[settings.dtype]
     inputs = check_inputs(X, dtype)
     codes, classes = encode_labels(y, len(inputs))
-    parts = _cut_validation(Part(inputs, codes), settings)
+    whole = Part(inputs, codes)
+    if weights is not None:
+        checked = check_weights(weights, len(inputs), dtype)
+        whole = Part(inputs, codes, checked).rows(checked > 0)
+    parts = _cut_validation(whole, settings)
     if test is not None:
         parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
     return parts, classes
@@ -161,7 +201,4 @@ def _cut_validation(part: Part, settings: TrainSettings) -> dict[str, Part]:
     if not settings.validation:
         return {"train": part}
     rest, cut = stratified_cut(part.y.numpy(), settings.validation, settings.seed)
-    return {
-        "train": Part(part.X[rest], part.y[rest]),
-        "validation": Part(part.X[cut], part.y[cut]),
-    }
+    return {"train": part.rows(rest), "validation": part.rows(cut)}

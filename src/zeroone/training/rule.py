@@ -29,9 +29,11 @@ class StochasticRule:
         """Whether no more units will be removed."""
         return self.solver.settled
 
-    def update(self, V0: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+    def update(
+        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
         """Every block once."""
-        return self.solver.update(V0, y, rng)
+        return self.solver.update(V0, y, rng, weights)
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
         """The head's."""

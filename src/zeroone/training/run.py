@@ -1,7 +1,8 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def train(
     resume: bool = False,
     noise: Sequence[float] = (),
     features: Features | None = None,
+    sample_weight: ArrayLike | Tensor | None = None,
+    start: Network | None = None,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
@@ -88,11 +91,23 @@ def train(
     ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
     ``features``: what a trained body makes of X (see ``zeroone.initial``); the layers are then
     trained on these, and the network that comes out takes X.
+    ``sample_weight``: how often each sample counts (stochastic solver); errors are of samples all
+    the same.
+    ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
+    scaling of the inputs.
     """
     settings = settings or TrainSettings()
-    task = Task.prepare(X, y, settings, test, name, image, features)
-    network = _make_network(task, settings)
-    learner = _make_learner(network, task, settings)
+    if sample_weight is not None and settings.solver == "exact":
+        raise InputError("weights of samples are for solver='stochastic'.")
+    task = Task.prepare(X, y, settings, test, name, image, features, sample_weight)
+    if start is None:
+        network = make_network(task, settings)
+    else:
+        network = deepcopy(check_start(start, task, settings))
+        task = replace(task, scaling=network.scaling)
+    learner = _make_learner(network, task, settings, fresh=start is None)
+    if start is not None and out is not None:
+        raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
     checkpoint = None
@@ -130,7 +145,8 @@ def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: 
     return checkpoint
 
 
-def _make_network(task: Task, settings: TrainSettings) -> Network:
+def make_network(task: Task, settings: TrainSettings) -> Network:
+    """A network at its random start."""
     std = settings.init_std
     if std is None and settings.solver == "exact":
         std = EXACT_INIT_STD
@@ -148,7 +164,20 @@ def _make_network(task: Task, settings: TrainSettings) -> Network:
     )
 
 
-def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Sweeps | Epochs:
+def check_start(start: Network, task: Task, settings: TrainSettings) -> Network:
+    """Require a network for these inputs and classes, with as many layers and the same head."""
+    if start.body is not None:
+        raise InputError("a network on a body cannot be trained further.")
+    if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
+        raise InputError("the network to begin with has other inputs or classes than the data.")
+    if len(start.layers) != len(settings.hidden) + 1 or start.head.kind != settings.head:
+        raise InputError("the network to begin with has other layers or another head.")
+    return start
+
+
+def _make_learner(
+    network: Network, task: Task, settings: TrainSettings, *, fresh: bool = True
+) -> Sweeps | Epochs:
     part = task.parts["train"]
     if settings.solver == "exact":
         return Sweeps(ExactBCD(network, task.scaling.apply(part.X), part.y, settings.exact))
@@ -161,7 +190,8 @@ def _make_learner(network: Network, task: Task, settings: TrainSettings) -> Swee
         settings.seed,
         convolves=len(network.operators[0].shape_in) > 1,
     )
-    rule = StochasticRule(StochasticBCD(network, s, plan.total), task.probe(PROBE))
+    solver = StochasticBCD(network, s, plan.total, fresh=fresh)
+    rule = StochasticRule(solver, task.probe(PROBE))
     return Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
 
 

@@ -1,0 +1,70 @@
+"""Learning from data that come in pieces, without an end: one pass over each piece."""
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.data.arrays import encode_known_labels
+from zeroone.inputs import check_inputs, check_weights, check_width
+from zeroone.network import Network
+from zeroone.operators import Shape
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.training.epochs import BATCH, BatchPlan
+from zeroone.training.parts import Part, Task
+from zeroone.training.run import make_network
+from zeroone.training.settings import TrainSettings
+
+
+class OnlineLearner:
+    """A network that learns on."""
+
+    def __init__(self, network: Network, settings: TrainSettings, *, fresh: bool = False) -> None:
+        """``fresh``: whether the network is at its random start. It is changed in place."""
+        if settings.solver != "stochastic":
+            raise InputError("learning in pieces is for solver='stochastic'.")
+        self.network, self.settings, self.pieces = network, settings, 0
+        self.solver = StochasticBCD(network, settings.stochastic, None, fresh=fresh)
+
+    @classmethod
+    def begin(
+        cls,
+        X: ArrayLike | Tensor,
+        classes: ArrayLike,
+        settings: TrainSettings,
+        image: Shape | None = None,
+    ) -> "OnlineLearner":
+        """With a new network; the first piece X decides how inputs are scaled."""
+        task = Task.for_inputs(X, classes, settings, image)
+        return cls(make_network(task, settings), settings, fresh=True)
+
+    def learn(
+        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, weights: ArrayLike | None = None
+    ) -> float:
+        """One pass over a piece in random order; gives the mean loss from before each batch."""
+        part = self._check(X, y, weights)
+        s, n = self.settings.stochastic, len(part.y)
+        batch = min(s.batch or BATCH, n)
+        # Without an end there is nothing to be overfitted to: inputs are dropped if asked to be.
+        plan = BatchPlan.make(part, 1, batch, s.input_dropout or 0.0, self.settings.seed)
+        self.pieces += 1
+        rng, loss = plan.generator(self.pieces), 0.0
+        for rows in plan.rows(n, rng):
+            some = part.rows(rows)
+            V0 = plan.drop_inputs(self.network.scaling.apply(some.X), rng)
+            scores = self.solver.update(V0, some.y, rng, some.weights)
+            losses = self.network.head.losses(scores, some.y)
+            loss += float((losses if some.weights is None else losses * some.weights).sum())
+        return loss / n
+
+    def _check(
+        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, weights: ArrayLike | None
+    ) -> Part:
+        inputs = check_width(check_inputs(X, self.network.dtype), self.network.n_features)
+        codes = encode_known_labels(y, self.network.classes, len(inputs))
+        if bool((codes < 0).any()):
+            raise InputError("y holds labels that are not among the classes given first.")
+        if weights is None:
+            return Part(inputs, codes)
+        checked = check_weights(weights, len(inputs), self.network.dtype)
+        return Part(inputs, codes, checked).rows(torch.nonzero(checked)[:, 0])

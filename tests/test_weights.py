@@ -1,0 +1,89 @@
+"""Weights of samples where arrays are trained on directly."""
+
+import numpy as np
+import pytest
+import torch
+
+from zeroone.checks import InputError
+from zeroone.inputs import check_weights
+from zeroone.operators import Conv2d, Dense
+from zeroone.scaling import Scaling
+from zeroone.solvers.signals import u_drawn, u_expected, u_half
+from zeroone.training import TrainSettings, train
+
+TIMES = torch.tensor([2, 1, 3])
+
+
+def repeated(rows):
+    return rows.repeat_interleave(TIMES, dim=0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_moments_count_samples_as_often_as_they_weigh(bias):
+    generator = torch.Generator().manual_seed(0)
+    V = torch.randn(3, 5, dtype=torch.float64, generator=generator)
+    dense = Dense(torch.zeros(2, 5 + bias, dtype=torch.float64), 5, bias)
+    torch.testing.assert_close(dense.gram(V, weights=TIMES.double()), dense.gram(repeated(V)))
+    images = torch.randn(3, 2, 4, 4, dtype=torch.float64, generator=generator)
+    conv = Conv2d(torch.zeros(3, 18 + bias, dtype=torch.float64), (2, 4, 4), bias, kernel=3)
+    torch.testing.assert_close(
+        conv.gram(images, weights=TIMES.double()), conv.gram(repeated(images))
+    )
+
+
+def test_the_scaling_counts_them_too():
+    X = torch.tensor([[0.0, 5.0], [3.0, 5.0], [9.0, 6.0]], dtype=torch.float64)
+    for kind in ("common", "feature", "auto"):
+        mine = Scaling.fit(X, torch.float64, kind, TIMES)
+        theirs = Scaling.fit(repeated(X), torch.float64, kind)
+        torch.testing.assert_close(mine.centre, theirs.centre)
+        torch.testing.assert_close(mine.scale, theirs.scale)
+
+
+def test_u_blocks_of_weighted_samples():
+    """A sample of weight w gets w times what each of w like it would get."""
+    generator = torch.Generator().manual_seed(1)
+    D, B = (torch.randn(3, 6, dtype=torch.float64, generator=generator) for _ in range(2))
+    weights = TIMES.double()
+    weighted = D * weights[:, None]
+    first = torch.tensor([0, 2, 3])  # of each sample the first of its like
+    for block in (u_half, lambda D, B, w, **k: u_expected(D, B, 0.2, 0.5, w, **k)):
+        mine = block(weighted, B, 1.0, weights=weights)
+        theirs = block(repeated(D), repeated(B), 1.0)[first]
+        torch.testing.assert_close(mine, theirs * weights[:, None])
+    rng = torch.Generator().manual_seed(2)
+    drawn = u_drawn(weighted, B, 0.5, 0.5, 9.0, rng, weights)
+    assert set(drawn.abs().flatten().tolist()) <= {0.0, 0.5, 1.0, 1.5}
+    assert bool((drawn[2].abs() != 0.5).all())
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ([1, 2], "3 rows but the weights have shape"),
+        ([1, -1, 1], "finite and not negative"),
+        ([1, np.nan, 1], "finite and not negative"),
+        ([0, 0, 0], "all weights of samples are 0"),
+        (["a", "b", "c"], "must be numbers"),
+    ],
+)
+def test_weights_that_cannot_be(weights, sentence):
+    with pytest.raises(InputError, match=sentence):
+        check_weights(weights, 3, torch.float32)
+
+
+def test_samples_without_weight_are_not_there():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 4)), rng.integers(0, 2, 50)
+    weights = np.ones(50)
+    weights[40:] = 0
+    X_wild = X.copy()
+    X_wild[40:] = 1e6
+    settings = TrainSettings.from_options(hidden=(8,), epochs=5, validation=0.2)
+    one = train(X_wild, y, settings, sample_weight=weights)
+    other = train(X[:40], y[:40], settings)
+    assert torch.equal(one.network.scores(X), other.network.scores(X))
+    assert one.record["data"]["samples"] == other.record["data"]["samples"]
+    exact = TrainSettings.from_options(hidden=(8,), solver="exact")
+    with pytest.raises(InputError, match="weights of samples are for solver='stochastic'"):
+        train(X, y, exact, sample_weight=weights)
