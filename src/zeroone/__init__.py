@@ -8,16 +8,20 @@ __all__ = [
     "Callback",
     "ExactSettings",
     "Network",
+    "Step",
     "StochasticSettings",
     "TrainSettings",
     "ZeroOneClassifier",
     "__version__",
+    "from_torch",
     "load",
+    "to_torch",
     "train",
 ]
 
 if TYPE_CHECKING:
     from zeroone.estimator import ZeroOneClassifier
+    from zeroone.interop import Step, from_torch, to_torch
     from zeroone.network import Network, load
     from zeroone.solvers.exact import ExactSettings
     from zeroone.solvers.stochastic import StochasticSettings
@@ -28,9 +32,12 @@ _HOME = {
     "ExactSettings": "zeroone.solvers.exact",
     "Network": "zeroone.network",
     "StochasticSettings": "zeroone.solvers.stochastic",
+    "Step": "zeroone.interop",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
+    "from_torch": "zeroone.interop",
     "load": "zeroone.network",
+    "to_torch": "zeroone.interop",
     "train": "zeroone.training",
 }
 

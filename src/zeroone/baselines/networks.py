@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from copy import copy
 
-import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.activations import ACTIVATIONS
@@ -12,8 +11,9 @@ from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import Body, make_body
 from zeroone.convolution import Convolution
 from zeroone.counts import walk
+from zeroone.interop import as_operator
 from zeroone.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
-from zeroone.operators import Conv2d, Dense, Operator, Shape
+from zeroone.operators import Operator, Shape
 from zeroone.ops import channels_last
 from zeroone.pooling import make_pool
 from zeroone.scaling import Scaling
@@ -26,18 +26,6 @@ def make_linear(plan: LayerPlan, shape_in: Shape, *, bias: bool = True) -> nn.Co
     if not plan.kernel:
         return nn.Linear(math.prod(shape_in), plan.units, bias)
     return Convolution(shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding, bias=bias)
-
-
-def as_operator(linear: nn.Conv2d | nn.Linear, shape_in: Shape) -> Operator:
-    """A copy of a linear map, as it is counted."""
-    bias = linear.bias is not None
-    matrix = linear.weight.detach().flatten(1)
-    if linear.bias is not None:
-        matrix = torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
-    if isinstance(linear, nn.Linear):
-        return Dense(matrix, shape_in, bias)
-    kernel, stride, padding = linear.kernel_size[0], linear.stride[0], int(linear.padding[0])
-    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
 
 
 class Stage(nn.Module):

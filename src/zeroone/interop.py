@@ -1,0 +1,219 @@
+"""0/1 networks as torch modules, and back.
+
+    module = to_torch(network)              # raw inputs in, scores out; torch.export takes it
+    whole = nn.Sequential(backbone, to_torch(clf.network_))     # on top of any torch model
+    network = from_torch(module)            # its tensors may have been loaded or changed
+    network = from_torch(nn.Sequential(nn.Linear(4, 9), Step(), nn.Linear(9, 3)))
+
+A module keeps ``Network``'s arithmetic: the same scores up to the rounding of a sum.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.checks import InputError
+from zeroone.heads import make_head
+from zeroone.layers import Layer, recent
+from zeroone.network import ClassLabel, Network
+from zeroone.operators import Conv2d, Dense, Operator, Shape
+from zeroone.ops import step
+from zeroone.pooling import AvgPool, MaxPool, NoPool, Pool, make_pool
+from zeroone.scaling import Scaling
+
+
+class Step(nn.Module):
+    """1 where u > 0, else 0. It has no gradient."""
+
+    def forward(self, u: Tensor) -> Tensor:
+        """The bits."""
+        return step(u)
+
+
+class ZeroOneLayer(nn.Module):
+    """A linear map, perhaps a shortcut beside it, and a pooling."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.linear = as_module(layer.operator)
+        self.shortcut = None if layer.shortcut is None else as_module(layer.shortcut)
+        self.skip = layer.skip
+        self.shape_in = layer.operator.shape_in
+        self.shape_skipped = None if layer.shortcut is None else layer.shortcut.shape_in
+        self.pool = _pool_module(layer.pool)
+
+    def forward(self, V: Sequence[Tensor]) -> Tensor:
+        """The pooled pre-activations, of the activations so far."""
+        U: Tensor = self.linear(_fitting(self.linear, V[-1], self.shape_in))
+        if self.shortcut is not None and self.shape_skipped is not None:
+            U = U + self.shortcut(_fitting(self.shortcut, V[-self.skip], self.shape_skipped))
+        pooled: Tensor = self.pool(U)
+        return pooled
+
+    def as_layer(self) -> Layer:
+        """A copy as a network has it."""
+        shortcut = None
+        if self.shortcut is not None and self.shape_skipped is not None:
+            shortcut = as_operator(self.shortcut, self.shape_skipped)
+        return Layer(
+            as_operator(self.linear, self.shape_in), _as_pool(self.pool), shortcut, self.skip
+        )
+
+
+class ZeroOneModule(nn.Module):
+    """A 0/1 network: flattened raw samples in, the scores of the classes out."""
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.register_buffer("centre", network.scaling.centre.clone())
+        self.register_buffer("scale", network.scaling.scale.clone())
+        self.body = network.body
+        self.layers = nn.ModuleList(ZeroOneLayer(layer) for layer in network.layers)
+        self.step = Step()
+        self.head, self.classes = network.head, list(network.classes)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """The scores; samples may keep the axes of images."""
+        V0 = Scaling(self.centre, self.scale).apply(X.flatten(1))
+        if self.body is not None:
+            V0 = self.body(V0)
+        V = recent(V0, (layer.skip for layer in self._hidden))
+        for layer in self._hidden[:-1]:
+            V.append(self.step(layer(V)))
+        scores: Tensor = self._hidden[-1](V)
+        return scores
+
+    @property
+    def _hidden(self) -> list[ZeroOneLayer]:
+        return [layer for layer in self.layers if isinstance(layer, ZeroOneLayer)]
+
+    def as_network(self) -> Network:
+        """A network with copies of the tensors."""
+        layers = [layer.as_layer() for layer in self._hidden]
+        scaling = Scaling(self.centre.clone(), self.scale.clone())
+        return Network(layers, self.head, scaling, self.classes, self.body)
+
+
+def to_torch(network: Network) -> ZeroOneModule:
+    """A module with copies of the network's weights (its body, if it has one, is shared)."""
+    return ZeroOneModule(network).eval().requires_grad_(requires_grad=False)
+
+
+def from_torch(
+    module: nn.Module,
+    *,
+    image: Shape | None = None,
+    classes: list[ClassLabel] | None = None,
+    head: str = "softmax",
+) -> Network:
+    """A network with copies of a module's weights: one of ``to_torch``, or an ``nn.Sequential``.
+
+    The latter holds ``nn.Linear``, ``nn.Conv2d``, ``nn.MaxPool2d``, ``nn.AvgPool2d``,
+    ``nn.Flatten`` and, after every layer but the last, ``Step``; convolutions need the ``image``'s
+    shape (channels, height, width). Inputs are then taken as they are.
+    """
+    if isinstance(module, ZeroOneModule):
+        return module.as_network()
+    if not isinstance(module, nn.Sequential):
+        raise InputError("only modules of to_torch and nn.Sequential become 0/1 networks.")
+    return Network(_read(list(module), image), make_head(head), classes=classes)
+
+
+def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
+    """The layers that a chain of modules stands for."""
+    layers: list[Layer] = []
+    closed = True  # whether a step has ended the last layer
+    for i, module in enumerate(modules):
+        where = f"module {i} ({type(module).__name__})"
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            if not closed:
+                raise InputError(f"{where} follows a layer without a Step between them.")
+            shape = layers[-1].shape_out if layers else image
+            layers.append(Layer(_read_linear(module, shape, where)))
+            closed = False
+        elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and layers and not closed:
+            layers[-1].pool = _as_pool(module)
+        elif isinstance(module, Step) and layers and not closed:
+            closed = True
+        elif not isinstance(module, nn.Flatten | nn.Identity):
+            raise InputError(f"{where} has no place in a 0/1 network.")
+    if not layers or closed:
+        raise InputError("a 0/1 network ends with a linear layer, its scores.")
+    return layers
+
+
+def _read_linear(module: nn.Linear | nn.Conv2d, shape: Shape | None, where: str) -> Operator:
+    """A linear map of samples of this shape, or of any if it is not known."""
+    if isinstance(module, nn.Conv2d):
+        if shape is None:
+            raise InputError(f"{where} needs the shape of the images, image=...")
+        return as_operator(module, shape)
+    found = module.in_features if shape is None else math.prod(shape)
+    if found != module.in_features:
+        raise InputError(f"{where} takes {module.in_features} numbers a sample, not {found}.")
+    return as_operator(module, shape or (found,))
+
+
+def as_module(operator: Operator) -> nn.Linear | nn.Conv2d:
+    """A copy of an operator in torch's terms."""
+    with torch.device("meta"):
+        linear: nn.Linear | nn.Conv2d
+        if isinstance(operator, Conv2d):
+            linear = nn.Conv2d(
+                operator.n_in,
+                operator.n_out,
+                operator.kernel,
+                operator.stride,
+                operator.padding,
+                bias=operator.bias,
+            )
+        else:
+            linear = nn.Linear(operator.n_inputs, operator.n_out, bias=operator.bias)
+    shape = linear.weight.shape
+    linear.weight = nn.Parameter(operator.linear.detach().clone().reshape(shape))
+    if operator.offset is not None:
+        linear.bias = nn.Parameter(operator.offset.detach().clone())
+    return linear
+
+
+def as_operator(linear: nn.Conv2d | nn.Linear, shape_in: Shape) -> Operator:
+    """A copy of a linear map of torch."""
+    bias = linear.bias is not None
+    matrix = linear.weight.detach().flatten(1).clone()
+    if linear.bias is not None:
+        matrix = torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
+    if isinstance(linear, nn.Linear):
+        return Dense(matrix, shape_in, bias)
+    sides = {*linear.kernel_size}, {*linear.stride}, {*linear.padding}
+    plain = linear.groups == 1 and set(linear.dilation) == {1} and linear.padding_mode == "zeros"
+    if not plain or any(len(side) > 1 for side in sides):
+        raise InputError("convolutions of 0/1 networks are square, with no groups or dilation.")
+    kernel, stride, padding = linear.kernel_size[0], linear.stride[0], int(linear.padding[0])
+    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+
+
+def _fitting(linear: nn.Module, V: Tensor, shape: Shape) -> Tensor:
+    """Activations as a linear map takes them: images, or what is flat."""
+    return V.flatten(1) if isinstance(linear, nn.Linear) else V.reshape(-1, *shape)
+
+
+def _pool_module(pool: Pool) -> nn.Module:
+    if isinstance(pool, NoPool):
+        return nn.Identity()
+    return nn.MaxPool2d(pool.size) if isinstance(pool, MaxPool) else nn.AvgPool2d(pool.size)
+
+
+def _as_pool(module: nn.Module) -> Pool:
+    if isinstance(module, nn.Identity):
+        return NoPool()
+    assert isinstance(module, nn.MaxPool2d | nn.AvgPool2d)
+    plain = module.stride == module.kernel_size and not module.padding and not module.ceil_mode
+    if not plain or not isinstance(module.kernel_size, int):
+        raise InputError("poolings of 0/1 networks have square windows, side by side.")
+    kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind
+    return make_pool(kind, module.kernel_size)
