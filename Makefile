@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench browser clean
+.PHONY: demo test check format bench extras clean
 
 demo: $(READY)
 	$(BIN)/zeroone demo
@@ -29,9 +29,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
 	$(BIN)/python benchmarks/conv_cost.py --json results/conv_cost.json
 
-# Chromium for the tests of pages; needs Debian's apt and its rights. Without it they are left out.
-browser: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages]'
+# What some tests need and say if it is missing: TensorBoard, and Chromium (by Debian's apt, as root).
+extras: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages,tensorboard]'
 	command -v chromium chromedriver >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
 

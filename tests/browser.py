@@ -24,9 +24,9 @@ def why_not():
     try:
         import selenium  # noqa: F401
     except ImportError:
-        return "selenium is not installed (make browser)"
+        return "selenium is not installed (make extras)"
     if CHROMIUM is None or DRIVER is None:
-        return "chromium and chromedriver are not installed (make browser)"
+        return "chromium and chromedriver are not installed (make extras)"
     return None
 
 

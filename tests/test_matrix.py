@@ -18,6 +18,7 @@ from zeroone.checks import InputError
 from zeroone.experiments.architectures import Architecture
 from zeroone.experiments.board import _table, board
 from zeroone.experiments.cell import Cell, run_cell
+from zeroone.experiments.compare import compare
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.paper import paper_flops
@@ -274,7 +275,7 @@ def test_a_damaged_record_is_named_and_made_again(tmp_path):
     said = []
     matrix = Matrix.open([cell], tmp_path, said.append)
     assert matrix.missing == [cell]
-    assert said == [f"{path} is not a readable record. Its cell is run again."]
+    assert said == [f"{path} is not a readable record. It does not count: its cell is missing."]
     for content in ('{"schema": 99}', '{"schema": 1}', '{"schema": 1, "status": "failed"}'):
         path.write_text(content)
         assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
@@ -495,3 +496,87 @@ def test_ctrl_c_while_a_process_starts_is_not_lost():
     with pytest.raises(KeyboardInterrupt):
         interrupted_start()
     assert heard == ["not yet"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"result": None},
+        {"result": {}},
+        {"result": {"test_error": None}},
+        {"result": {"test_error": "0.1"}},
+        {"result": {"test_error": 17}},
+        {"result": {"test_error": float("nan")}},
+        {"status": "interrupted"},
+        {"status": "failed", "reason": None},
+        {"settings": None},
+        {"seed": None},
+        {"history": []},
+    ],
+)
+def test_a_record_that_no_cell_can_have_written_does_not_count(tmp_path, change):
+    cell = made_up()
+    path = tmp_path / cell.path
+    path.parent.mkdir(parents=True)
+    good = cell.new_record() | {"status": "completed", "result": {"test_error": 0.1}}
+    path.write_text(json.dumps(good))
+    assert Matrix.open([cell], tmp_path).missing == []
+    path.write_text(json.dumps(good | change))
+    said = []
+    assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
+    assert "is not the whole record of a cell" in said[0]
+
+
+def test_a_script_without_its_guard_is_told(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from zeroone.experiments.compare import compare\n"
+        "from zeroone.experiments.spec import Spec\n"
+        "compare(Spec(('digits',), ('f3nn:4',), ('bcd',), train={'epochs': 1}), Path('out'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert not list((tmp_path / "out").rglob("*.json"))
+
+
+def test_processes_end_with_their_parent(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "from zeroone.experiments.workers import run_tasks\n"
+        "def work(task, callbacks):\n"
+        "    Path('child').write_text(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    list(run_tasks(work, [1], jobs=1, threads=1))\n"
+    )
+    parent = subprocess.Popen([sys.executable, script], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    pid = ""
+    while not pid:
+        time.sleep(0.1)
+        if (tmp_path / "child").exists():
+            pid = (tmp_path / "child").read_text()
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_images_to_look_at_must_be_there(tmp_path):
+    spec = Spec(("digits",), ("f3nn:4",), ("bcd",), noise=(0.1,), images=(0, 360))
+    with pytest.raises(InputError, match="no test sample 360 to look at, digits has 360"):
+        compare(spec, tmp_path / "out")
+
+
+def test_tables_of_options_are_read_even_if_no_row_uses_them():
+    with pytest.raises(InputError, match="unknown option 'kep'"):
+        Spec(("digits",), ("f3nn:4",), ("relu",), bcd={"kep": 0.5}).cells()
+    with pytest.raises(InputError, match="unknown option of a network trained by Adam 'rate'"):
+        Spec(("digits",), ("f3nn:4",), ("bcd",), rivals={"rate": 0.5}).cells()

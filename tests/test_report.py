@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
     digits, tumours = load_data("digits"), load_data("breast-cancer")
     plans = {
         "stochastic": (digits, {"hidden": (30, 20), "epochs": 4, "batch": 100, "keep": 0.6}),
-        "exact": (digits, {"hidden": (20,), "solver": "exact", "max_iter": 3}),
+        "exact": (digits, {"hidden": (20,), "solver": "exact", "max_iter": 3, "lam": 1e-4}),
         "conv": (digits, {"hidden": ("conv3x3:6:max2", 20), "epochs": 2, "batch": 100}),
         "numbers": (tumours, {"hidden": (10,), "epochs": 2, "batch": 50}),
     }
@@ -147,26 +147,86 @@ def test_weights_are_images_of_the_units_that_matter_most(runs):
 
 
 def test_a_record_alone_has_curves_and_says_what_is_missing(runs, tmp_path):
-    record = runs / "stochastic/record.json"
+    record = tmp_path / "record.json"
+    record.write_bytes((runs / "stochastic/record.json").read_bytes())
     text = write_report([record], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "There is no model beside the record." in text
     assert "<h2>Curves</h2>" in text
     assert "<h2>Confusions</h2>" not in text
+    beside = write_report([runs / "stochastic/record.json"], tmp_path / "page.html")
+    assert "<h2>Confusions</h2>" in beside.read_text(encoding="utf-8")
+
+
+def moved(runs, folder, change):
+    """A copy of a run whose record was changed."""
+    folder.mkdir()
+    record = json.loads((runs / "stochastic/record.json").read_text(encoding="utf-8"))
+    change(record)
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes((runs / "stochastic/model.safetensors").read_bytes())
+    return folder
 
 
 def test_without_the_data_the_rest_is_shown(runs, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    record = json.loads((runs / "stochastic/record.json").read_text(encoding="utf-8"))
-    record["data"]["name"] = "gone.npz"
-    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
-    (folder / "model.safetensors").write_bytes((runs / "stochastic/model.safetensors").read_bytes())
+    folder = moved(runs, tmp_path / "run", lambda record: record["data"].update(name="gone.npz"))
     text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "The data are not there" in text
-    again = write_report([folder], tmp_path / "page.html", data="digits")
+    assert "Its data were not found: there is no data file gone.npz" in text
+    again = write_report([folder], tmp_path / "page.html", data=["digits"])
     assert "<h2>Confusions</h2>" in again.read_text(encoding="utf-8")
     with pytest.raises(InputError, match="takes 64 features, the data have 30"):
-        write_report([folder], tmp_path / "page.html", data="breast-cancer")
+        write_report([folder], tmp_path / "page.html", data=["breast-cancer"])
+    with pytest.raises(InputError, match="once or once a run: 3 for 2 runs"):
+        write_report([folder] * 2, tmp_path / "page.html", data=["digits"] * 3)
+
+
+def test_other_data_of_the_same_name_are_not_looked_at(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    digits = load_data("digits")
+    np.savez("digits.npz", X=digits.X[:, ::-1], y=digits.y)
+    train(
+        digits.X[:, ::-1],
+        digits.y,
+        TrainSettings.from_options(hidden=(8,), epochs=1, batch=100),
+        name="digits",
+        out=tmp_path / "own",
+    )
+    text = write_report([tmp_path / "own"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "digits holds other samples or labels than those of the run" in text
+    found = write_report([tmp_path / "own"], tmp_path / "page.html", data=["digits.npz"])
+    text = found.read_text(encoding="utf-8")
+    assert "Samples of the train part" in text
+    assert "Error of the train part in Gaussian noise" in text
+    with pytest.raises(InputError, match="other samples or labels"):
+        write_report([tmp_path / "own"], tmp_path / "page.html", data=["digits"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.pop("machine"),
+        lambda record: record.update(result=None),
+        lambda record: record["result"].pop("operations"),
+        lambda record: record["result"].update(parameters=None),
+        lambda record: record["history"][1].pop("iteration"),
+        lambda record: record.update(history=[]),
+    ],
+)
+def test_records_that_are_not_whole(runs, tmp_path, change):
+    with pytest.raises(InputError, match="not the whole record of a training run"):
+        write_report([moved(runs, tmp_path / "run", change)], tmp_path / "page.html")
+
+
+def test_what_is_no_number_is_a_gap(runs, tmp_path):
+    def change(record):
+        record["history"][1].update(loss=None, flipped=[None, 0.1], test_error=None)
+        record["history"][2].update(loss=1e308, flipped=[])
+        record["settings"]["seed"] = "<script>"
+        del record["commit"]
+
+    folder = moved(runs, tmp_path / "run", change)
+    text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "nan" not in text
+    assert "&lt;script&gt;" in text
 
 
 def test_names_are_not_markup(runs, tmp_path):
@@ -183,7 +243,7 @@ def test_names_are_not_markup(runs, tmp_path):
     [
         (None, "there is no record"),
         ("{", "is not a readable record"),
-        ('{"schema": 1}', "is not the record of a training run|not a record of this version"),
+        ('{"schema": 1}', "is not the whole record of a training run|not a record of this version"),
     ],
 )
 def test_what_is_no_run(tmp_path, content, sentence):
@@ -199,7 +259,10 @@ def test_scales_and_ticks():
     assert ticks(0.13, 0.94) == pytest.approx([0.2, 0.4, 0.6, 0.8])
     scale = Scale.fit([0.5, 50.0], log=True)
     assert scale.place(5.0) == pytest.approx(0.5)
-    assert scale.ticks() == pytest.approx([0.5, 1, 2, 5, 10, 20, 50])
+    assert scale.ticks() == pytest.approx([1, 10])
+    assert Scale.fit([0.5, 30.0], log=True).ticks() == pytest.approx([1, 10])
+    assert Scale.fit([2.0, 60.0], log=True).ticks() == pytest.approx([2, 5, 10, 20, 50])
+    assert len(Scale.fit([1e-8, 1e30], log=True).ticks()) < 8
     assert not Scale.fit([0.0, 50.0], log=True).log
     flat = Scale.fit([3.0, 3.0])
     assert 0 < flat.place(3.0) < 1
@@ -207,8 +270,10 @@ def test_scales_and_ticks():
 
 
 def test_charts_leave_gaps_and_escape():
-    chart = line_chart("a<b", "x", "y", [Series("s&t", [0, 1, 2], [None, 5.0, 7.0])])
+    values = [None, 5.0, 7.0, float("inf"), float("nan")]
+    chart = line_chart("a<b", "x", "y", [Series("s&t", range(5), values)])
     assert chart.count("<circle") == 2
+    assert line_chart("z", "x", "y", [Series("s", [0, 1], [0, 9])], log=True).count("<circle") == 1
     assert "a&lt;b" in chart
     assert "s&amp;t: 1, 5" in chart
     assert line_chart("none", "x", "y", [Series("s", [0], [None])]) == ""

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 from zeroone.version import __version__
 
 __all__ = [
+    "CSVLogger",
     "Callback",
     "ExactSettings",
     "Network",
     "Step",
     "StochasticSettings",
+    "TensorBoardLogger",
     "TrainSettings",
     "ZeroOneClassifier",
     "__version__",
@@ -25,14 +27,22 @@ if TYPE_CHECKING:
     from zeroone.network import Network, load
     from zeroone.solvers.exact import ExactSettings
     from zeroone.solvers.stochastic import StochasticSettings
-    from zeroone.training import Callback, TrainSettings, train
+    from zeroone.training import (
+        Callback,
+        CSVLogger,
+        TensorBoardLogger,
+        TrainSettings,
+        train,
+    )
 
 _HOME = {
+    "CSVLogger": "zeroone.training",
     "Callback": "zeroone.training",
     "ExactSettings": "zeroone.solvers.exact",
     "Network": "zeroone.network",
     "StochasticSettings": "zeroone.solvers.stochastic",
     "Step": "zeroone.interop",
+    "TensorBoardLogger": "zeroone.training",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
     "from_torch": "zeroone.interop",

@@ -73,6 +73,10 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 @click.option("--scaling", help="Of the inputs: auto (default), common or feature.")
 @click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
+@click.option("--csv", "csv_path", type=click.Path(path_type=Path), help="A line an epoch, here.")
+@click.option(
+    "--tensorboard", type=click.Path(path_type=Path), help="Folder for TensorBoard, if installed."
+)
 @initial_options
 @solver_options
 @run_options
@@ -84,6 +88,8 @@ def train(
     resume: bool,
     hidden: str | None,
     preset: str | None,
+    csv_path: Path | None,
+    tensorboard: Path | None,
     threads: int | None,
     quiet: bool,
     **options: Any,
@@ -98,7 +104,15 @@ def train(
     """
     _set_threads(threads)
     from zeroone.experiments.single import train_one
+    from zeroone.storage import check_writable
+    from zeroone.training import Callback, CSVLogger, TensorBoardLogger
 
+    loggers: list[Callback] = []
+    if csv_path is not None:
+        check_writable(csv_path)
+        loggers.append(CSVLogger(csv_path))
+    if tensorboard is not None:
+        loggers.append(TensorBoardLogger(tensorboard))
     given = {name: value for name, value in options.items() if value is not None}
     if hidden is not None:
         given["hidden"] = tuple(hidden.split(","))
@@ -112,6 +126,7 @@ def train(
             label=label,
             resume=resume,
             quiet=quiet,
+            loggers=loggers,
         )
 
 
@@ -282,13 +297,17 @@ def reproduce(
     show_default=True,
     help="The page.",
 )
-@click.option("--data", help="What the runs were trained on, if their records do not tell.")
+@click.option(
+    "--data",
+    multiple=True,
+    help="What the runs were trained on, if it is not where it was: once, or once for each run.",
+)
 @data_dir_option
 @label_option
 def report(
     runs: tuple[Path, ...],
     out: Path,
-    data: str | None,
+    data: tuple[str, ...],
     data_dir: Path | None,
     label: str | None,
 ) -> None:
@@ -313,15 +332,42 @@ def report(
 @click.option(
     "--data", type=click.Path(path_type=Path), required=True, help="A .npz file with an array X."
 )
-def predict(model: Path, data: Path) -> None:
+@json_option
+def predict(model: Path, data: Path, json_path: Path | None) -> None:
     """Print the class that a MODEL (a file or a run's folder) predicts for each sample.
 
-    Example: zeroone predict runs/digits --data new.npz
+    With --json also the probabilities of all classes, in a file.
+
+    Example: zeroone predict runs/digits --data new.npz --json answers.json
     """
     from zeroone.data.files import load_inputs
+    from zeroone.records import write_record
+    from zeroone.storage import check_writable
 
-    for label in _load(model).predict(load_inputs(data)):
+    if json_path is not None:
+        check_writable(json_path)
+    network, X = _load(model), load_inputs(data)
+    labels = network.predict(X)
+    for label in labels:
         print(label)
+    if json_path is not None:
+        content = {"classes": network.classes, "predicted": labels.tolist()}
+        content["probabilities"] = network.predict_proba(X).tolist()
+        write_record(json_path, content)
+
+
+@app.command()
+@click.argument("shell")
+def completion(shell: str) -> None:
+    """Print what makes a SHELL (bash, zsh or fish) complete commands and options.
+
+    Example: zeroone completion bash > ~/.zeroone-complete.bash, and source that file in ~/.bashrc
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(one_of("shell", shell, ["bash", "zsh", "fish"]))
+    assert kind is not None
+    print(kind(app, {}, "zeroone", "_ZEROONE_COMPLETE").source())
 
 
 @app.group()
@@ -441,7 +487,7 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     keep_freed_memory()
     try:
-        app(standalone_mode=False)
+        app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
         print(f"zeroone: interrupted{_hint(sys.argv[1:2])}.", file=sys.stderr)
         sys.exit(130)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock
+
 from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import USED, describe_rival, train_rival
 from zeroone.checks import InputError, one_of
@@ -20,6 +22,7 @@ from zeroone.initial import InitialSettings, make_features
 from zeroone.inputs import check_inputs
 from zeroone.metrics import Model, noisy_probabilities
 from zeroone.records import code, new_record
+from zeroone.storage import make_folder
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import StaleStateError
@@ -69,7 +72,7 @@ class Cell:
     initial: dict[str, Any] = field(default_factory=dict, hash=False)
     noise: tuple[float, ...] = ()
     images: tuple[int, ...] = ()
-    data_dir: Path | None = None
+    data_dir: Path | None = field(default=None, compare=False)
     label: str | None = None
     store: Path | None = field(default=None, compare=False)
 
@@ -245,32 +248,33 @@ def _train_layers(cell: Cell, split: Split, **arguments: Any) -> dict[str, Any]:
 
 def _look(model: Model, split: Split, cell: Cell) -> dict[str, Any]:
     """The class probabilities of single test samples at every level of noise."""
-    X, y = split.test or (split.X, split.y)
-    if max(cell.images) >= len(y):
-        raise InputError(f"there is no test sample {max(cell.images)}: there are {len(y)}.")
+    X, _ = split.test or (split.X, split.y)
     rows = check_inputs(X[list(cell.images)], model.scaling.centre.dtype)
     probabilities = noisy_probabilities(model, rows, cell.noise)
     return {"rows": cell.images, "levels": cell.noise, "probabilities": probabilities}
 
 
 def _make_features(cell: Cell, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
-    initial = cell.initial_settings
+    initial, folder = cell.initial_settings, cell.body_folder
     assert initial is not None
-    return _resumably(
-        cell.body_folder,
-        lambda resume: make_features(
+
+    def make(resume: bool) -> Features:
+        return make_features(
             split.X,
             split.y,
             initial,
             cell.settings,
-            cell.body_folder,
+            folder,
             test=split.test,
             name=split.name,
             image=split.shape,
             callbacks=(callbacks, ()),
             resume=resume,
-        ),
-    )
+        )
+
+    # Another matrix may share the store: one of them trains a body, the other waits for it.
+    with FileLock(make_folder(folder) / ".training"):
+        return _resumably(folder, make)
 
 
 def _measured(trained: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,17 @@ def check_data(matrix: Matrix, todo: list[Cell]) -> None:
             continue
         matrix.check_data(name, split.digest())
         mine = [cell for cell in todo if cell.data == name]
+        _check_images(mine, len((split.test or (split.X, split.y))[1]))
         for planned in {(cell.architecture, cell.rival): cell for cell in mine}.values():
             if planned.plan.body:
                 check_image(planned.plan.body, split.shape)
             check_layers(planned.settings.plans, split.shape)
+
+
+def _check_images(cells: list[Cell], n_samples: int) -> None:
+    for cell in cells:
+        if cell.images and max(cell.images) >= n_samples:
+            raise InputError(
+                f"there is no test sample {max(cell.images)} to look at, {cell.data} has "
+                f"{n_samples}."
+            )

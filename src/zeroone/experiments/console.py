@@ -1,5 +1,6 @@
 """What a person sees on the terminal: progress while training, tables afterwards."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +11,14 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from zeroone.training import Callback
 
@@ -41,15 +45,24 @@ class Bar(Callback):
         self.bars.update(self.task, completed=entry["iteration"], state=_state(entry))
 
 
+class Rate(ProgressColumn):
+    """Seconds an iteration."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing until there is a speed."""
+        return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
+
+
 class Lines(Callback):
     """About ten plain lines, one an epoch or so; four if there is but one."""
 
     def __init__(self, label: str) -> None:
         self.label, self.total = label, 0
+        self.begun, self.since = 0, 0.0
 
     def on_start(self, done: int, total: int) -> None:
         """Learn how far it is; say where a resumed run goes on."""
-        self.total = total
+        self.total, self.begun, self.since = total, done, time.monotonic()
         if done:
             say(f"{self.label}: goes on after {done} of {total}")
 
@@ -63,7 +76,13 @@ class Lines(Callback):
         k = entry["iteration"]
         if k % max(1, self.total // 10) == 0 or k == self.total:
             what = "sweep" if "F" in entry else "epoch"
-            say(f"{self.label}: {what} {k}/{self.total}, {_state(entry)}")
+            say(f"{self.label}: {what} {k}/{self.total}, {_state(entry)}{self._left(k)}")
+
+    def _left(self, k: int) -> str:
+        """How long the rest will take, if it is worth saying."""
+        each = (time.monotonic() - self.since) / max(1, k - self.begun)
+        seconds = each * (self.total - k)
+        return f", about {seconds / 60:.0f} min left" if seconds >= 60 else ""
 
 
 @contextmanager
@@ -84,6 +103,7 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:.1f}/{task.total}"),
+            Rate(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[state]}"),
         )

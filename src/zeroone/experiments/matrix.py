@@ -18,11 +18,13 @@ import torch
 from filelock import FileLock, Timeout
 
 from zeroone.checks import InputError
+from zeroone.data.cache import cache_root
 from zeroone.experiments.cell import FAILED, Cell, run_cell
 from zeroone.experiments.methods import INITIAL
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
 from zeroone.records import code, read_record, write_record
 from zeroone.storage import make_folder
+from zeroone.training.learner import Status
 from zeroone.training.run import RECORD
 
 LOG, LOCK, STORE = "log.jsonl", ".lock", ".store"  # the last: bodies, and states to go on from
@@ -36,12 +38,17 @@ class Matrix:
     cells: list[Cell]
     folder: Path
     records: dict[Cell, dict[str, Any]]
+    store: Path | None = None  # of bodies and unfinished states; None is a place in the folder
 
     @classmethod
     def open(
-        cls, cells: Sequence[Cell], folder: Path, say: Callable[[str], None] = print
+        cls,
+        cells: Sequence[Cell],
+        folder: Path,
+        say: Callable[[str], None] = print,
+        store: Path | None = None,
     ) -> "Matrix":
-        """Take up the records of earlier runs; a damaged one is named, and its cell run again."""
+        """Take up the records of earlier runs; a damaged one is named, and its cell is missing."""
         records = {}
         for cell in cells:
             path = folder / cell.path
@@ -50,7 +57,7 @@ class Matrix:
             try:
                 record = _read(path)
             except InputError as error:
-                say(f"{error} Its cell is run again.")
+                say(f"{error} It does not count: its cell is missing.")
                 continue
             _check_same(cell, record, path)
             records[cell] = record
@@ -59,7 +66,7 @@ class Matrix:
                 f"{others} of {len(records)} records in {folder} were made by other code than this "
                 f"or another torch; they are kept."
             )
-        return cls(list(cells), folder, records)
+        return cls(list(cells), folder, records, store)
 
     def check_data(self, data: str, digest: str) -> None:
         """Refuse records that were made from other data than these."""
@@ -92,7 +99,9 @@ class Matrix:
     ) -> None:
         """Run these cells, bodies first; a record is on disk before ``watch`` hears of its end."""
         make_folder(self.folder)
-        stored = [replace(cell, store=self.folder / STORE) for cell in cells]
+        store = self.store or self.folder / STORE
+        # Resolved here: processes know the environment of the server that starts them.
+        stored = [replace(c, store=store, data_dir=cache_root(c.data_dir)) for c in cells]
         others = [cell for cell in stored if cell.method != INITIAL]
         # Also those that have a record, if the bodies themselves were deleted.
         needed = [cell.below for cell in others if cell.below]
@@ -155,12 +164,25 @@ class Matrix:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The record of a cell."""
+    """The record of a cell; refuses what no cell can have written."""
     record = read_record(path)
-    needed = {"settings", "status", "reason" if record.get("status") == FAILED else "result"}
-    if not needed <= record.keys():
-        raise InputError(f"{path} is not the record of a cell.")
+    if not _is_cell_record(record):
+        raise InputError(f"{path} is not the whole record of a cell.")
     return record
+
+
+def _is_cell_record(record: dict[str, Any]) -> bool:
+    if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
+        return False
+    if record.get("status") == FAILED:
+        return isinstance(record.get("reason"), str)
+    result, history = record.get("result"), record.get("history", [{}])
+    if record.get("status") not in set(Status) - {Status.DIVERGED} or not history:
+        return False
+    if not isinstance(result, dict) or not isinstance(history, list):
+        return False
+    errors = [value for name, value in result.items() if name.endswith("_error")]
+    return bool(errors) and all(isinstance(e, int | float) and 0 <= e <= 1 for e in errors)
 
 
 def _made_by(record: dict[str, Any] | None = None) -> Any:

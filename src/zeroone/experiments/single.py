@@ -1,16 +1,15 @@
 """``zeroone train``: one run, with or without an initial process, and what is printed of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zeroone.bodies import BITS, BODIES, default_body
 from zeroone.checks import InputError, count, one_of
-from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
 from zeroone.experiments.console import print_results, stages
 from zeroone.initial import InitialSettings, train_on_body
-from zeroone.training import TrainSettings, train
-from zeroone.training.run import Run
+from zeroone.training import Callback, TrainSettings, train
 
 # The options of an initial process, and what its settings call them.
 STAGE = {
@@ -31,8 +30,12 @@ def train_one(
     label: str | None = None,
     resume: bool = False,
     quiet: bool = False,
+    loggers: Sequence[Callback] = (),
 ) -> None:
-    """Train into the folder ``out`` and print a table, a line a stage."""
+    """Train into the folder ``out`` and print a table, a line a stage.
+
+    ``loggers`` hear of the 0/1 network's training, not of the initial process.
+    """
     stage = {ours: options[name] for name, ours in STAGE.items() if name in options}
     rest = {name: value for name, value in options.items() if name not in STAGE}
     on_body = _has_initial_process(stage)
@@ -43,14 +46,38 @@ def train_one(
     split = load_data(data, data_dir=data_dir, label=label)
     if on_body:
         initial = InitialSettings(**{"body": default_body(split.shape)} | stage)
-        run = _train_on_body(split, initial, settings, out, resume=resume, quiet=quiet)
+        stage_names = ("initial process", "features", "training")
+        with stages(*stage_names, quiet=quiet) as (first, second, last):
+            run = train_on_body(
+                split.X,
+                split.y,
+                initial,
+                settings,
+                out=out,
+                test=split.test,
+                name=data,  # as it was typed, so that a report finds them
+                image=split.shape,
+                callbacks=(first, second, [*last, *loggers]),
+                resume=resume,
+            )
     else:
         if stage:
             body = one_of("0/1 body", stage.get("body", default_body(split.shape)), BITS)
             settings = TrainSettings.from_options(
                 preset, **rest | {"hidden": (*BITS[body], *settings.hidden)}
             )
-        run = _train(split, settings, out, resume=resume, quiet=quiet)
+        with stages("training", quiet=quiet) as (callbacks,):
+            run = train(
+                split.X,
+                split.y,
+                settings,
+                test=split.test,
+                name=data,
+                image=split.shape,
+                callbacks=[*callbacks, *loggers],
+                out=out,
+                resume=resume,
+            )
     if run.status == "diverged":
         raise InputError(
             f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
@@ -71,42 +98,3 @@ def _has_initial_process(stage: dict[str, Any]) -> bool:
     if "body" in stage:
         one_of("body", stage["body"], BODIES)
     return epochs > 0
-
-
-def _train(split: Split, settings: TrainSettings, out: Path, *, resume: bool, quiet: bool) -> Run:
-    with stages("training", quiet=quiet) as (callbacks,):
-        return train(
-            split.X,
-            split.y,
-            settings,
-            test=split.test,
-            name=split.name,
-            image=split.shape,
-            callbacks=callbacks,
-            out=out,
-            resume=resume,
-        )
-
-
-def _train_on_body(
-    split: Split,
-    initial: InitialSettings,
-    settings: TrainSettings,
-    out: Path,
-    *,
-    resume: bool,
-    quiet: bool,
-) -> Run:
-    with stages("initial process", "features", "training", quiet=quiet) as callbacks:
-        return train_on_body(
-            split.X,
-            split.y,
-            initial,
-            settings,
-            out=out,
-            test=split.test,
-            name=split.name,
-            image=split.shape,
-            callbacks=callbacks,
-            resume=resume,
-        )

@@ -109,7 +109,7 @@ class Spec:
 
         The cell of an initial process comes before those on its body.
         """
-        for name in self.variants:  # also those that no row uses
+        for name in ("bcd", "relu", *self.variants):  # also what no row uses
             self._cell(self.data[0], "f3nn", name, 0, data_dir).describe()
         cells = [
             self._cell(data, architecture, name, repetition, data_dir)

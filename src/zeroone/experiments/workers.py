@@ -12,7 +12,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import connection, get_all_start_methods, get_context, resource_tracker
+from multiprocessing import (
+    connection,
+    current_process,
+    get_all_start_methods,
+    get_context,
+    parent_process,
+    resource_tracker,
+)
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -25,9 +32,8 @@ from zeroone.training import Callback
 # has imported torch, start at once.
 SERVED = "forkserver" in get_all_start_methods()
 STARTS: Any = get_context("forkserver" if SERVED else "spawn")
-if SERVED:
-    # What a cell would import, beside itself, when it loads embedded data and makes an optimizer.
-    STARTS.set_forkserver_preload(["zeroone.experiments.cell", "sklearn.datasets", "torch._dynamo"])
+# What a cell would import, besides itself, when it loads embedded data and makes an optimizer.
+PRELOADED = ["zeroone.experiments.cell", "sklearn.datasets", "torch._dynamo"]
 REPORT_EVERY = 0.5  # seconds
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -84,12 +90,22 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     """Run in a process of its own."""
     import torch
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    pipe.send(("started", None))
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
         pipe.send(("result", work(task, [Reporter(pipe)])))
     except Exception as error:
         pipe.send(("failure", (_reason(error), traceback.format_exc())))
+
+
+def _end_with_parent() -> None:
+    """What nobody waits for need not be finished."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _reason(error: Exception) -> str:
@@ -112,7 +128,7 @@ class _Running:
     """A task and its process."""
 
     def __init__(self, work: Work, task: Any, threads: int) -> None:
-        self.task, self.started = task, time.monotonic()
+        self.task, self.began, self.started = task, time.monotonic(), False
         self.pipe, theirs = STARTS.Pipe(duplex=False)
         arguments = (work, task, threads, theirs)
         self.process: BaseProcess = STARTS.Process(target=_child, args=arguments, daemon=True)
@@ -120,13 +136,21 @@ class _Running:
             self.process.start()
         theirs.close()
 
-    def receive(self) -> Progress | Ended:
-        """The next thing that it says; its end, if it has nothing more to say."""
+    def receive(self) -> Progress | Ended | None:
+        """The next thing that it says (None for its start); its end, if it says nothing more."""
         try:
             kind, content = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died in the middle of a sentence
             self.process.join()
+            if not self.started and self.process.exitcode == 1:
+                raise InputError(
+                    "a process for a cell ended before it began; a script that runs matrices does "
+                    "so under if __name__ == '__main__':, since the processes import it."
+                ) from None
             return self._ended(failure=_why_it_died(self.process.exitcode))
+        if kind == "started":
+            self.started = True
+            return None
         if kind == "progress":
             return Progress(self.task, *content)
         self.process.join()
@@ -136,7 +160,7 @@ class _Running:
 
     def _ended(self, **how: Any) -> Ended:
         self.pipe.close()
-        return Ended(self.task, time.monotonic() - self.started, **how)
+        return Ended(self.task, time.monotonic() - self.began, **how)
 
 
 @contextmanager
@@ -184,6 +208,10 @@ def run_tasks(
 
     Leaving the loop early (an exception, Ctrl-C) ends the processes.
     """
+    if getattr(current_process(), "_inheriting", False):
+        raise InputError("processes for cells begin under if __name__ == '__main__':.")
+    if SERVED:
+        STARTS.set_forkserver_preload(PRELOADED)
     waiting, running = deque(tasks), dict[Any, _Running]()
     try:
         while waiting or running:
@@ -199,7 +227,8 @@ def run_tasks(
                 news = running[pipe].receive()
                 if isinstance(news, Ended):
                     del running[pipe]
-                yield news
+                if news is not None:
+                    yield news
     finally:
         for left in running.values():
             left.process.kill()

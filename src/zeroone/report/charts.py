@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 480, 270
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 40
 COLOURS = 8
+MOST_TICKS = 6  # decades, of a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,11 @@ class Scale:
         """Round values to write beside an axis."""
         if not self.log:
             return ticks(self.low, self.high)
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        return [
-            m * 10.0**k for k in decades for m in (1, 2, 5) if self.low <= m * 10.0**k <= self.high
-        ]
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        every = max(1, math.ceil((last - first) / MOST_TICKS))
+        steps = (1, 2, 5) if last - first <= 2 else (1,)
+        values = [m * 10.0**k for k in range(first, last + 1, every) for m in steps]
+        return [value for value in values if self.low <= value <= self.high]
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -71,11 +74,18 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 def line_chart(
     title: str, x_label: str, y_label: str, series: list[Series], *, log: bool = False
 ) -> Markup:
-    """A figure with a caption and a legend; nothing for no points."""
-    lines = [s for s in series if any(y is not None for y in s.y)]
+    """A figure with a caption and a legend; nothing for no points.
+
+    What is no number is a gap, and so is 0 on a logarithmic axis.
+    """
+    lines, points = [], []
+    for s in series:
+        found = [(x, y) for x, y in zip(s.x, s.y, strict=True) if _can_be_shown(y, log=log)]
+        if found:
+            lines.append(s)
+            points.append(found)
     if not lines:
         return Markup("")
-    points = [[(x, y) for x, y in zip(s.x, s.y, strict=True) if y is not None] for s in lines]
     across = Scale.fit([x for line in points for x, _ in line])
     up = Scale.fit([y for line in points for _, y in line], log=log, zero=not log)
     parts = [_axes(across, up, x_label, y_label)]
@@ -88,6 +98,10 @@ def line_chart(
     return Markup('<figure class="chart"><figcaption>{}</figcaption>{}{}</figure>').format(
         label, svg, _legend(lines)
     )
+
+
+def _can_be_shown(value: Any, *, log: bool) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value) and (value > 0 or not log)
 
 
 def _x(scale: Scale, value: float) -> float:
@@ -107,7 +121,7 @@ def _axes(across: Scale, up: Scale, x_label: str, y_label: str) -> Markup:
                 LEFT, WIDTH - RIGHT, y, y
             )
         )
-        parts.append(_text(LEFT - 6, y + 4, f"{value:g}", "end"))
+        parts.append(_text(LEFT - 6, y + 4, f"{value:.4g}", "end"))
     for value in across.ticks():
         parts.append(_text(_x(across, value), HEIGHT - BOTTOM + 16, f"{value:g}", "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "middle"))

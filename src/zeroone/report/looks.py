@@ -73,13 +73,15 @@ def look(network: Network, part: Part, split: Split, name: str) -> Looks:
     confusion = torch.bincount(flat, minlength=n_classes**2).reshape(n_classes, n_classes)
     names = [class_name(split, label) for label in network.classes]
     few = part.sample(IN_NOISE)
-    levels = LEVELS if part.X.dtype == torch.uint8 else COARSE_LEVELS
+    is_bytes = part.X.dtype == torch.uint8
+    levels = LEVELS if is_bytes else COARSE_LEVELS
+    unit = "share of the range of grey levels" if is_bytes else "units of the inputs' spread"
     return Looks(
         name,
         names,
         confusion.tolist(),
         _mistakes(part, guesses, shares, split, names),
-        noise_errors(network, few.X, few.y, levels) | {"samples": len(few.y)},
+        noise_errors(network, few.X, few.y, levels) | {"samples": len(few.y), "unit": unit},
     )
 
 

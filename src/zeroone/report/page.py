@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from zeroone.checks import InputError
 from zeroone.report.charts import Series, line_chart
 from zeroone.report.runs import Reported, read_run
 from zeroone.storage import replacing
@@ -21,12 +22,21 @@ def write_report(
     runs: Sequence[Path],
     out: Path,
     *,
-    data: str | None = None,
+    data: Sequence[str] = (),
     data_dir: Path | None = None,
     label: str | None = None,
 ) -> Path:
-    """Write the page of these runs, side by side."""
-    reported = [read_run(path, data=data, data_dir=data_dir, label=label) for path in runs]
+    """Write the page of these runs, side by side.
+
+    ``data``: what all of them were trained on, or each, if their records do not tell.
+    """
+    if len(data) not in (0, 1, len(runs)):
+        raise InputError(f"data are given once or once a run: {len(data)} for {len(runs)} runs.")
+    sources = list(data) if len(data) == len(runs) else [*data, None][:1] * len(runs)
+    reported = [
+        read_run(path, data=source, data_dir=data_dir, label=label)
+        for path, source in zip(runs, sources, strict=True)
+    ]
     with replacing(out) as temporary:
         temporary.write_text(render(reported), encoding="utf-8")
     return out
@@ -53,16 +63,13 @@ def render(runs: Sequence[Reported]) -> str:
 def _charts(runs: Sequence[Reported]) -> list[Markup]:
     """What all runs share a chart for."""
     x_label = " or ".join(dict.fromkeys(run.iteration for run in runs))
-    errors, noise = [], []
+    errors = []
     for colour, run in enumerate(runs):
         for part, dashed in (("train", True), ("validation", False), ("test", False)):
             if part == "validation" and "test_error" in run.history[-1]:
                 continue
-            values = [_times_100(entry.get(f"{part}_error")) for entry in run.history]
+            values = [_times(100, entry.get(f"{part}_error")) for entry in run.history]
             errors.append(Series(f"{run.name}: {part}", _steps(run), values, colour, dashed))
-        if run.looks:
-            shares = [100 * error for error in run.looks.noise["errors"]]
-            noise.append(Series(run.name, run.looks.noise["levels"], shares, colour))
     losses = [
         Series(run.name, _steps(run), [entry.get("loss") for entry in run.history], colour)
         for colour, run in enumerate(runs)
@@ -70,7 +77,23 @@ def _charts(runs: Sequence[Reported]) -> list[Markup]:
     return [
         line_chart("Error (dashed: training)", x_label, "%", errors, log=True),
         line_chart("Loss", x_label, "loss", losses, log=True),
-        line_chart("Test error in Gaussian noise", "standard deviation", "%", noise),
+        *_noise_charts(runs),
+    ]
+
+
+def _noise_charts(runs: Sequence[Reported]) -> list[Markup]:
+    """One for each unit of noise and each part of the data."""
+    groups: dict[tuple[str, str], list[Series]] = {}
+    for colour, run in enumerate(runs):
+        if run.looks:
+            noise = run.looks.noise
+            name = f"{run.name}, {noise['samples']:,} samples"
+            shares = [100 * error for error in noise["errors"]]
+            series = Series(name, noise["levels"], shares, colour)
+            groups.setdefault((run.looks.part, noise["unit"]), []).append(series)
+    return [
+        line_chart(f"Error of the {part} part in Gaussian noise", f"deviation, {unit}", "%", series)
+        for (part, unit), series in groups.items()
     ]
 
 
@@ -95,10 +118,8 @@ def _by_layer(run: Reported, name: str, factor: float) -> list[Series]:
     n_layers = max(len(entry.get(name) or ()) for entry in run.history)
     series = []
     for k in range(n_layers):
-        values = [
-            factor * entry[name][k] if len(entry.get(name) or ()) > k else None
-            for entry in run.history
-        ]
+        lists = [entry.get(name) or [] for entry in run.history]
+        values = [_times(factor, own[k] if len(own) > k else None) for own in lists]
         series.append(Series(f"layer {k + 1}", _steps(run), values, k))
     return series
 
@@ -107,8 +128,8 @@ def _steps(run: Reported) -> list[float]:
     return [entry["iteration"] for entry in run.history]
 
 
-def _times_100(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+def _times(factor: float, value: float | None) -> float | None:
+    return None if value is None else factor * value
 
 
 def _percent(share: float | None) -> str:

@@ -10,7 +10,7 @@ from zeroone.data.files import load_data
 from zeroone.network import Network, load
 from zeroone.records import read_record
 from zeroone.report.looks import Looks, look, strongest_inputs, weight_images
-from zeroone.training.parts import known_part
+from zeroone.training.parts import Part, known_part
 from zeroone.training.run import MODEL, RECORD
 
 
@@ -45,41 +45,60 @@ def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str 
     if not record_path.is_file():
         raise InputError(f"there is no record {record_path}: give the folder of a finished run.")
     record = read_record(record_path)
-    if not isinstance(record.get("history"), list) or not record["history"]:
-        raise InputError(f"{record_path} is not the record of a training run.")
-    model = record_path.parent / MODEL
-    if not path.is_dir() or not model.is_file():
+    if not _is_of_training(record):
+        raise InputError(f"{record_path} is not the whole record of a training run.")
+    model = record_path.with_name(MODEL)
+    if record_path.name != RECORD or not model.is_file():
         return Reported(str(path), record, "There is no model beside the record.")
     network = load(model)
     try:
         split = _load(record, data, data_dir, label)
+        part_name, part = _part_of_the_run(record, network, split)
     except InputError as error:
         if data is not None:
             raise
-        return Reported(str(path), record, f"The data are not there: {error}")
-    return _looked_at(str(path), record, network, split)
-
-
-def _load(
-    record: dict[str, Any], data: str | None, data_dir: Path | None, label: str | None
-) -> Split:
-    name = data or record["data"]["name"]
-    if name is None:
-        raise InputError("the record does not name its data; --data does.")
-    return load_data(name, data_dir=data_dir, label=label)
-
-
-def _looked_at(name: str, record: dict[str, Any], network: Network, split: Split) -> Reported:
-    part_name = "test" if split.test else "train"
-    X, y = split.test or (split.X, split.y)
-    part = known_part(X, y, network.classes, network.n_features, network.dtype)
-    then = record["data"]["sha256"].get(part_name)
-    if split.test and then is not None and then != part.digest():
-        raise InputError(f"{split.name} is not what {name} was tested on: other samples or labels.")
+        return Reported(str(path), record, f"Its data were not found: {error}")
     return Reported(
-        name,
+        str(path),
         record,
         looks=look(network, part, split, part_name),
         weights=tuple(weight_images(network, split.shape)),
         inputs=() if split.shape else tuple(strongest_inputs(network)),
     )
+
+
+def _is_of_training(record: dict[str, Any]) -> bool:
+    """Whether all is there that the page shows."""
+    history, result = record.get("history"), record.get("result")
+    if not isinstance(history, list) or not history or not isinstance(result, dict):
+        return False
+    return (
+        all(isinstance(entry, dict) and "iteration" in entry for entry in history)
+        and isinstance(result.get("parameters"), int)
+        and isinstance(result.get("active_units"), list)
+        and isinstance(result.get("operations"), dict)
+        and {"macs", "additions"} <= result["operations"].keys()
+        and all(isinstance(record.get(name), dict) for name in ("settings", "machine", "data"))
+        and all(isinstance(record.get(name), str) for name in ("status", "reason"))
+    )
+
+
+def _load(
+    record: dict[str, Any], data: str | None, data_dir: Path | None, label: str | None
+) -> Split:
+    name = data or record["data"].get("name")
+    if name is None:
+        raise InputError("the record does not name them; --data does.")
+    return load_data(name, data_dir=data_dir, label=label)
+
+
+def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Part]:
+    """The test part, or else the training part, if it is what the run had: by its fingerprint."""
+    digests = record["data"].get("sha256") or {}
+    for name, labelled in (("test", split.test), ("train", (split.X, split.y))):
+        if labelled is None or name not in digests:
+            continue
+        part = known_part(*labelled, network.classes, network.n_features, network.dtype)
+        if part.digest() == digests[name]:
+            return name, part
+    raise InputError(f"{split.name} holds other samples or labels than those of the run.")

@@ -14,7 +14,7 @@ ERRORS = {
     "test_top5_error": "top-5 (%)",
 }
 NEAR = 0.02  # relative: a difference of an error that is not worth a note
-MARKS = {"error": "a", "units": "b", "parameters": "c", "flops": "d"}
+MARKS = {"error": "a", "bcd": "b", "units": "c", "parameters": "d", "flops": "e"}
 
 
 def compare_with_paper(results: Results) -> list[Sheet]:
@@ -67,7 +67,8 @@ def _line(
     entries = [Entry(row["label"]), Entry(n)]
     for name in errors:
         leads = row["method"] != INITIAL and name in row and row[name]["mean"] == best[name]
-        entries += _error(row.get(name), theirs.get(name), leads=leads)
+        mark = MARKS["bcd" if row["method"] == PAPERS_ROW else "error"]
+        entries += _error(row.get(name), theirs.get(name), mark, leads=leads)
     units = sum(row["active_units"]) if "active_units" in row else None
     entries += _size("units", units, theirs.get("units"))
     thousands = theirs.get("parameters")
@@ -78,11 +79,13 @@ def _line(
     return [*entries, Entry(f"{flops:g}M", MARKS["flops"]) if flops else Entry()]
 
 
-def _error(value: dict[str, Any] | None, paper: float | None, *, leads: bool) -> list[Entry]:
+def _error(
+    value: dict[str, Any] | None, paper: float | None, mark: str, *, leads: bool
+) -> list[Entry]:
     if paper is None:
         return [Entry(percent(value), best=leads), Entry()]
     far = value is not None and abs(100 * value["mean"] - paper) > NEAR * paper
-    return [Entry(percent(value), MARKS["error"] if far else "", leads), Entry(f"{paper:g}")]
+    return [Entry(percent(value), mark if far else "", leads), Entry(f"{paper:g}")]
 
 
 def _size(what: str, ours: float | None, paper: float | None) -> list[Entry]:

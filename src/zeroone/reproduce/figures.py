@@ -37,32 +37,38 @@ COLOURS = {
 
 @contextmanager
 def _drawing(path: Path, *size: int, width: float, height: float) -> Iterator[Any]:
-    """Axes in ``size`` rows and columns; written as PNG and SVG, the same to the bit every time."""
-    import matplotlib as mpl
+    """Axes in ``size`` rows and columns; written as PNG and SVG, the same to the bit every time.
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    Neither the reader's matplotlibrc nor the backend of a notebook has a say.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     rows, columns = size
-    settings: Any = {
-        "svg.hashsalt": "zeroone",
-        "font.size": 9,
-        "axes.titlesize": 9,
-        "legend.fontsize": 7,
-    }
+    own = {"svg.hashsalt": "zeroone", "font.size": 9, "axes.titlesize": 9, "legend.fontsize": 7}
+    settings: Any = {**mpl.rcParamsDefault, **own}
+    settings.pop("backend", None)
     with mpl.rc_context(settings):
-        figure, axes = plt.subplots(
-            rows,
-            columns,
-            figsize=(width * columns, height * rows),
-            layout="constrained",
-            squeeze=False,
-        )
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False)
         yield axes
+        _add_legend(figure, axes)
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             with replacing(path.with_suffix(f".{kind}")) as temporary:
                 figure.savefig(temporary, format=kind, dpi=120, metadata=metadata)
-        plt.close(figure)
+
+
+def _add_legend(figure: Any, axes: Any) -> None:
+    """One for all axes that have none of their own, each name once."""
+    named: dict[str, Any] = {}
+    for axis in axes.flat:
+        if axis.get_legend() is None:
+            handles, labels = axis.get_legend_handles_labels()
+            named = dict(zip(labels, handles, strict=True)) | named
+    if named:
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4)
 
 
 def _look(method: str, label: str) -> dict[str, Any]:
@@ -93,7 +99,7 @@ def _rows_with_runs(results: Results) -> Iterator[tuple[dict[str, Any], list[dic
 
 
 def plot_training(all_results: Sequence[Results], path: Path) -> None:
-    """Training and test error after each epoch, mean and standard deviation over the seeds."""
+    """Top-1 training and test error after each epoch, mean and deviation over the seeds."""
     with _drawing(path, len(all_results), 2, width=5, height=3.4) as axes:
         for results, (train, test) in zip(all_results, axes, strict=True):
             for row, runs in _rows_with_runs(results):
@@ -105,7 +111,6 @@ def plot_training(all_results: Sequence[Results], path: Path) -> None:
             for axis, part in ((train, "training"), (test, "test")):
                 _label(axis, f"{results.protocol.title}: {part}", "epoch", "error (%)")
                 axis.set_yscale("log")
-        _legend(axes[0, 0])
 
 
 def plot_initial(all_results: Sequence[Results], path: Path) -> None:
@@ -128,7 +133,6 @@ def plot_initial(all_results: Sequence[Results], path: Path) -> None:
                 _label(axis, title, "epochs of the initial process", "error (%)")
                 axis.xaxis.get_major_locator().set_params(integer=True)
                 axis.set_yscale("log")
-        _legend(axes[0, 0])
 
 
 def _points(axis: Any, x: list[int], values: list[list[float]], look: Any) -> None:
@@ -142,7 +146,7 @@ def _points(axis: Any, x: list[int], values: list[list[float]], look: Any) -> No
 
 def plot_noise(all_results: Sequence[Results], path: Path) -> None:
     """Test error against the level of Gaussian noise."""
-    (results,) = all_results
+    results = all_results[0]
     with _drawing(path, 1, 1, width=6, height=4) as axes:
         axis = axes[0, 0]
         for row, runs in _rows_with_runs(results):
@@ -151,7 +155,6 @@ def plot_noise(all_results: Sequence[Results], path: Path) -> None:
                 values = [entry["errors"] for entry in noise]
                 _band(axis, noise[0]["levels"], values, _look(row["method"], row["label"]))
         _label(axis, results.protocol.title, "noise (standard deviation)", "test error (%)")
-        _legend(axis)
 
 
 def plot_noisy_images(results: Results, split: Split, path: Path) -> bool:
@@ -181,9 +184,11 @@ def plot_noisy_images(results: Results, split: Split, path: Path) -> bool:
             for line, (label, content) in enumerate(looked, start=1):
                 axis = axes[line, column]
                 shares = np.array(content["probabilities"])[:, column].T
+                truth = names.index(class_name(split, np.asarray(y)[row]))
                 lead = sorted(range(len(shares)), key=lambda c: -shares[c].max())[:5]
-                for c in sorted(lead):
-                    axis.plot(levels, shares[c], color=f"C{c % 10}", label=names[c])
+                for c in sorted({truth, *lead}):
+                    wide = 2.5 if c == truth else 1.0
+                    axis.plot(levels, shares[c], color=f"C{c % 10}", label=names[c], linewidth=wide)
                 axis.legend(fontsize=6)
                 _label(axis, label, "noise", "probability")
                 axis.set_ylim(-0.02, 1.02)
@@ -244,8 +249,3 @@ def plot_prox(_results: Sequence[Results], path: Path) -> None:
 def _label(axis: Any, title: str, x: str, y: str) -> None:
     axis.set(title=title, xlabel=x, ylabel=y)
     axis.grid(color="0.9", lw=0.6)
-
-
-def _legend(axis: Any) -> None:
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(ncols=2)

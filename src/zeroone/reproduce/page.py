@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeroone.reproduce.claims import judge
-from zeroone.reproduce.results import Results
+from zeroone.reproduce.results import RECORDS, Results
+from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made
 from zeroone.storage import replacing
 
 HEADER = """# Results
 
 Made by `zeroone reproduce`, from the records in `{records}` only; edit nothing here. Numbers are
-means ± standard deviations over n seeds; the test sets were used for nothing but these numbers. The
-lowest error of a column is in bold. Beside ours stands what the paper prints.
+means ± standard deviations over n seeds. The lowest error of a column is in bold. Beside ours
+stands what the paper prints.
 """
 
 
@@ -23,50 +24,79 @@ that the way from data to tables works; the printed ones beside them are of the 
 """
 
 
+RULE = """A verdict needs all planned cells and three seeds. Methods are compared seed by seed; a
+difference counts if 0 lies outside its 95% confidence interval (Student's t, corrected for the
+number of methods compared)."""
+ERRATA = "errata.md"
+
+
 def write_page(
-    path: Path, made: dict[str, Made], results: dict[str, Results], out: Path, *, quick: bool
+    path: Path,
+    made: dict[str, Made],
+    results: dict[str, Results],
+    out: Path,
+    *,
+    quick: bool,
+    options: str = "",
 ) -> None:
-    """Write the page to ``path``; its figures are in ``out``."""
-    lines = [HEADER.format(records=_from(path, out / "records"))]
-    lines += [*([QUICK] if quick else []), *_verdicts(results)]
+    """Write the page to ``path``; its figures are in ``out``.
+
+    ``options``: those of the command that its reader would have to type as well.
+    """
+    lines = [HEADER.format(records=_from(path, out / RECORDS))]
+    lines += [*([QUICK] if quick else []), *_verdicts(results, quick=quick)]
     for name, content in made.items():
         target = TARGETS[name]
         own = [results[protocol] for protocol in target.protocols]
-        lines += [f"## {target.title}", "", target.shows, "", *_provenance(name, own, quick=quick)]
+        lines += [f"## {target.title}", "", target.shows, ""]
+        lines += [f"    zeroone reproduce {name}{options}", "", *_provenance(own)]
         lines += [sheet.markdown() for sheet in content.sheets]
         for figure in content.figures:
             lines += [f"![{figure}]({_from(path, out / figure)}.png)", ""]
         lines += _lacking(own)
+    text = "\n".join(lines).rstrip() + "\n"
+    if not (path.absolute().parent / ERRATA).exists():
+        text = unlinked(text)
     with replacing(path) as temporary:
-        temporary.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _from(page: Path, target: Path) -> str:
     return Path(os.path.relpath(target.absolute(), page.absolute().parent)).as_posix()
 
 
-def _verdicts(results: dict[str, Results]) -> list[str]:
+def _verdicts(results: dict[str, Results], *, quick: bool) -> list[str]:
     lines = ["## What the paper claims, and what our records say", ""]
+    if quick:
+        return [*lines, "Digits say nothing about claims on other data.", ""]
     lines += ["| claim | verdict | numbers |", "|---|---|---|"]
     lines += [f"| {v.claim} | **{v.verdict}** | {v.evidence} |" for v in judge(results)]
-    return [*lines, ""]
+    return [*lines, "", RULE, ""]
 
 
-def _provenance(name: str, results: Sequence[Results], *, quick: bool) -> list[str]:
-    """The command, and who made which records when."""
-    lines = [f"    zeroone reproduce {name}{' --quick' if quick else ''}", ""]
+def _provenance(results: Sequence[Results]) -> list[str]:
+    """What was trained how, and who made which records when."""
+    lines = []
     for r in results:
-        done = len(r.matrix.records)
-        dates = r.dates
+        spec, dates = r.protocol.spec, r.dates
         when = "" if dates is None else f", {dates[0]} to {dates[1]}"
         commits = ", ".join(r.commits) or "no commit"
-        cells = f"{done} of {len(r.matrix.cells)} cells"
-        lines.append(f"- {r.protocol.title} (`{r.protocol.name}`): {cells}, {commits}{when}")
+        tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd, "body": spec.initial}
+        options = "; ".join(
+            f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
+            for who, table in tables.items()
+            if table
+        )
+        lines.append(
+            f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(spec.architectures)}; "
+            f"{options}. {len(r.matrix.records)} of {len(r.matrix.cells)} cells, bodies included, "
+            f"{commits}{when}"
+        )
     return [*lines, ""] if results else lines
 
 
 def _lacking(results: Sequence[Results]) -> list[str]:
-    """Which cells have no result, method by method."""
+    """Which cells have no result, method by method, and why they failed if they did."""
     lines = []
     for r in results:
         missing: dict[tuple[str, str], list[int]] = {}
@@ -74,12 +104,15 @@ def _lacking(results: Sequence[Results]) -> list[str]:
             missing.setdefault((cell.architecture, cell.method), []).append(cell.repetition)
         if not missing:
             continue
-        if not any(row["n"] for row in r.rows):
-            lines.append(f"Missing: all cells of {r.protocol.title}.")
+        if not r.rows_done:
+            lines.append(f"Missing: all cells of {r.protocol.title} (`{r.protocol.name}`).")
             continue
         named = ", ".join(
             f"{method} on {architecture} ({len(repetitions)})"
             for (architecture, method), repetitions in missing.items()
         )
         lines.append(f"Missing of {r.protocol.title}: {named}.")
+        lines += [
+            f"- {cell} failed: {r.matrix.records[cell]['reason']}" for cell in r.matrix.failed
+        ]
     return [*lines, ""] if lines else []

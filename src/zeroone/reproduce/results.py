@@ -6,11 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from zeroone.experiments.architectures import Architecture
 from zeroone.experiments.cell import FAILED, Cell
-from zeroone.experiments.matrix import LOG, Matrix
+from zeroone.experiments.matrix import LOG, STORE, Matrix
 from zeroone.experiments.methods import INITIAL
 from zeroone.experiments.tables import summarise
 from zeroone.reproduce.protocols import Protocol
+
+RECORDS = "records"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,25 @@ class Results:
     def row(self, method: str) -> dict[str, Any] | None:
         """The one of a method, if it has a result; of the first architecture."""
         return next((row for row in self.rows if row["method"] == method and row["n"]), None)
+
+    @property
+    def rows_done(self) -> list[dict[str, Any]]:
+        """Those that have a result."""
+        return [row for row in self.rows if row["n"]]
+
+    def by_initial_epochs(self, method: str) -> dict[int, dict[str, Any]]:
+        """The rows of a method, by the epochs of the initial process below it."""
+        rows = {}
+        for row in self.rows:
+            epochs = Architecture.parse(row["architecture"]).initial_epochs
+            if row["method"] == method and epochs is not None:
+                rows[epochs] = row
+        return rows
+
+    @property
+    def planned(self) -> int:
+        """Cells in all, not counting bodies."""
+        return sum(cell.method != INITIAL for cell in self.matrix.cells)
 
     def runs(self, architecture: str, method: str) -> list[dict[str, Any]]:
         """The records of all repetitions that have a result."""
@@ -63,6 +85,7 @@ class Results:
         return (min(days), max(days)) if days else None
 
 
-def open_results(protocol: Protocol, folder: Path, say: Any, data_dir: Path | None) -> Results:
-    """The records in the folder; damaged ones are named and do not count."""
-    return Results(protocol, Matrix.open(protocol.spec.cells(data_dir), folder, say))
+def open_results(protocol: Protocol, out: Path, say: Any, data_dir: Path | None) -> Results:
+    """The records in the folder ``out``; damaged ones are named and do not count."""
+    cells, folder = protocol.spec.cells(data_dir), out / RECORDS / protocol.name
+    return Results(protocol, Matrix.open(cells, folder, say, store=out / STORE))

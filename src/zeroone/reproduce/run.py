@@ -8,7 +8,8 @@ from zeroone.experiments.console import say
 from zeroone.reproduce.page import write_page
 from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
-from zeroone.reproduce.targets import TARGETS, make
+from zeroone.reproduce.sheets import unlinked
+from zeroone.reproduce.targets import TARGETS, Made, make
 from zeroone.storage import make_folder
 
 ALL = "all"
@@ -36,26 +37,32 @@ def reproduce(
     needed = list(dict.fromkeys(p for name in names for p in TARGETS[name].protocols))
     for name in only:
         one_of("protocol", name, needed)
+    everything = dict.fromkeys(p for each in TARGETS.values() for p in each.protocols)
     results: dict[str, Results] = {}
-    for name in needed:
+    for name in everything:
         protocol = Protocol.read(name, quick=quick, seeds=seeds)
-        results[name] = open_results(protocol, out / "records" / name, say, data_dir)
+        results[name] = open_results(protocol, out, say, data_dir)
     if run:
         _run([results[name] for name in (only or needed)], effort, only_failed=only_failed)
     make_folder(out)
-    made = {
-        name: make(name, [results[p] for p in TARGETS[name].protocols], out, data_dir)
-        for name in names
-    }
-    for name, content in made.items():
-        for sheet in content.sheets:
-            print(f"\n{sheet.markdown()}", end="")
-        for figure in content.figures:
-            print(f"{name}: {out / figure}.png, .svg")
+    # The page shows all there is: also what earlier commands have left here.
+    recorded = {p for p, r in results.items() if r.rows_done}
+    shown = [n for n, each in TARGETS.items() if n in names or recorded & set(each.protocols)]
+    made = {n: make(n, [results[p] for p in TARGETS[n].protocols], out, data_dir) for n in shown}
+    for name in names:
+        _print(name, made[name], out)
     page = page or out / PAGE
-    write_page(page, made, results, out, quick=quick)
+    options = " --quick" * quick + (f" --seeds {seeds}" if seeds else "") + f" --out {out}"
+    write_page(page, made, results, out, quick=quick, options=options)
     print(f"page: {page}")
-    return sum(len(r.matrix.failed) for r in results.values())
+    return sum(len(results[name].matrix.failed) for name in needed)
+
+
+def _print(name: str, made: Made, out: Path) -> None:
+    for sheet in made.sheets:
+        print(f"\n{unlinked(sheet.markdown())}", end="")
+    for figure in made.figures:
+        print(f"{name}: {out / figure}.png, .svg")
 
 
 def _run(results: list[Results], effort: Effort, *, only_failed: bool) -> None:

@@ -56,9 +56,14 @@ class Sheet:
             r"\hline\end{tabular}",
         ]
         for mark, note in self.notes.items():
-            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", note).replace("`", "")
+            plain = unlinked(note).replace("`", "")
             lines.append(rf"\par $^{{{mark}}}$ {escape(plain)}.")
         return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def unlinked(text: str) -> str:
+    """Markdown with the words of its links, for a place from which they would lead nowhere."""
+    return re.sub(r"(?<!!)\[([^]]*)\]\([^)]*\)", r"\1", text)
 
 
 def escape(text: str) -> str:

@@ -9,7 +9,7 @@ from zeroone.data.files import load_data
 from zeroone.reproduce import figures
 from zeroone.reproduce.comparison import compare_with_paper
 from zeroone.reproduce.results import Results
-from zeroone.reproduce.sheets import Sheet
+from zeroone.reproduce.sheets import Sheet, unlinked
 from zeroone.storage import replacing
 
 Plot = Callable[[Sequence[Results], Path], None]
@@ -42,8 +42,8 @@ TARGETS = {
     ),
     "fig-training": Target(
         "Training curves",
-        "Training and test error, mean and standard deviation over the seeds (labels fig:MNIST, "
-        "fig:Fashion, fig:Cifar10, fig:Cifar100Top5).",
+        "Top-1 training and test error, mean and standard deviation over the seeds (labels "
+        "fig:MNIST, fig:Fashion, fig:Cifar10, fig:Cifar100Top5).",
         ("mnist", "mnist-256", "fashion-mnist", "cifar10", "cifar100"),
         figures.plot_training,
     ),
@@ -71,9 +71,12 @@ TARGETS = {
 
 
 def make(name: str, results: Sequence[Results], out: Path, data_dir: Path | None) -> "Made":
-    """Write a target's tables and figures into the folder ``out``."""
+    """Write a target's tables and figures into the folder ``out``, of protocols with records."""
     target = TARGETS[name]
     made = Made([], [])
+    results = [r for r in results if r.rows_done]
+    if target.protocols and not results:
+        return made
     if target.plot is not None:
         target.plot(results, out / name)
         made.figures.append(name)
@@ -81,7 +84,7 @@ def make(name: str, results: Sequence[Results], out: Path, data_dir: Path | None
             made.figures.append("fig-noise-images")
     else:
         made.sheets.extend(sheet for r in results for sheet in compare_with_paper(r))
-        _write(out / f"{name}.md", [sheet.markdown() for sheet in made.sheets])
+        _write(out / f"{name}.md", [unlinked(sheet.markdown()) for sheet in made.sheets])
         _write(out / f"{name}.tex", [sheet.latex() for sheet in made.sheets])
     return made
 

@@ -2,7 +2,18 @@
 
 from zeroone.training.callbacks import Callback
 from zeroone.training.learner import Status
+from zeroone.training.loggers import CSVLogger, TensorBoardLogger
 from zeroone.training.run import Run, train
 from zeroone.training.settings import PRESETS, SOLVERS, TrainSettings
 
-__all__ = ["PRESETS", "SOLVERS", "Callback", "Run", "Status", "TrainSettings", "train"]
+__all__ = [
+    "PRESETS",
+    "SOLVERS",
+    "CSVLogger",
+    "Callback",
+    "Run",
+    "Status",
+    "TensorBoardLogger",
+    "TrainSettings",
+    "train",
+]

@@ -1,0 +1,134 @@
+"""Logs of a training for other tools, and what else the command line offers around it."""
+
+import csv
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from test_cli import command  # noqa: F401
+from zeroone import Callback, CSVLogger, TensorBoardLogger
+from zeroone.data.embedded import load_embedded
+from zeroone.training import TrainSettings, train
+from zeroone.training.loggers import flat_numbers
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def run(folder, *callbacks, **more):
+    digits = load_embedded("digits")
+    settings = TrainSettings.from_options(hidden=(9, 8), epochs=4, batch=200, keep=0.5)
+    return train(digits.X, digits.y, settings, callbacks=callbacks, out=folder / "run", **more)
+
+
+def test_a_line_an_iteration(tmp_path):
+    done = run(tmp_path, CSVLogger(tmp_path / "log.csv"))
+    rows = read(tmp_path / "log.csv")
+    assert [int(row["iteration"]) for row in rows] == [1, 2, 3, 4]
+    last = done.record["history"][-1]
+    assert float(rows[-1]["train_error"]) == last["train_error"]
+    assert float(rows[-1]["flipped/2"]) == last["flipped"][1]
+    assert int(rows[-1]["active_units/1"]) == last["active_units"][0]
+
+
+def test_a_resumed_run_goes_on_with_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
+
+    class Interrupt(Callback):
+        def on_iteration(self, entry, model):
+            if entry["iteration"] == 3:
+                raise KeyboardInterrupt
+
+    path = tmp_path / "log.csv"
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, CSVLogger(path), Interrupt())
+    assert len(read(path)) == 3  # of which the third was not kept
+    run(tmp_path, CSVLogger(path), resume=True)
+    assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
+    run(tmp_path, CSVLogger(path))
+    assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
+
+
+def test_numbers_of_an_entry():
+    entry = {
+        "F": 1.0,
+        "flipped": [0.1, 0.2],
+        "residuals": {"W": 3},
+        "blocks": [{"F": 1}],
+        "x": None,
+    }
+    assert flat_numbers(entry) == {"F": 1.0, "flipped/1": 0.1, "flipped/2": 0.2, "residuals/W": 3}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not there (make extras)"
+)
+def test_tensorboard(tmp_path):
+    code = (
+        "import sys; from zeroone import TensorBoardLogger\n"
+        "log = TensorBoardLogger(sys.argv[1])\n"
+        "for k in (1, 2):\n"
+        "    log.on_iteration({'iteration': k, 'loss': 0.5 * k, 'flipped': [0.1]}, None)\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path / "tb"], check=True)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"loss", "flipped/1"}
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(1, 0.5), (2, 1.0)]
+
+
+def test_tensorboard_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match="pip install tensorboard"):
+        TensorBoardLogger(tmp_path)
+
+
+def test_logs_on_the_command_line(command, tmp_path):  # noqa: F811
+    words = ["--hidden", "8", "--epochs", "2", "--quiet", "--out", "run"]
+    code, _, _ = command("train", "--data", "digits", *words, "--csv", "log.csv")
+    assert code == 0
+    assert len(read(tmp_path / "log.csv")) == 2
+    code, _, err = command("train", "--data", "digits", *words, "--csv", "away/log.csv")
+    assert (code, err) == (2, "zeroone: the folder away does not exist.\n")
+
+
+def test_predictions_as_json(command, tmp_path):  # noqa: F811
+    words = ["--hidden", "8", "--epochs", "1", "--quiet", "--out", "run"]
+    command("train", "--data", "digits", *words)
+    np.savez(tmp_path / "new.npz", X=np.zeros((3, 64)))
+    code, out, _ = command("predict", "run", "--data", "new.npz", "--json", "answers.json")
+    assert code == 0
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    assert [str(label) for label in answers["predicted"]] == out.split()
+    assert np.sum(answers["probabilities"], axis=1) == pytest.approx(1, abs=1e-5)
+    assert answers["classes"] == list(range(10))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(command, shell):  # noqa: F811
+    code, out, _ = command("completion", shell)
+    assert code == 0
+    assert "_ZEROONE_COMPLETE" in out
+
+
+def test_completion_completes(command, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("_ZEROONE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "zeroone rep")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    code, out, _ = command()
+    assert code == 0
+    assert out.split() == ["plain,report", "plain,reproduce"]
+
+
+def test_unknown_shells(command):  # noqa: F811
+    code, _, err = command("completion", "fsh")
+    assert code == 2
+    assert "Did you mean 'fish'?" in err
