@@ -68,9 +68,16 @@ def test_own_data_and_progress_lines(command, tmp_path):
 def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch):
     runs = {"one": {"epochs": 2}, "two": {"solver": "exact", "max_iter": 2, "lam": 0.1}}
     monkeypatch.setattr("zeroone.experiments.demo.RUNS", runs)
+    rivals = {"ReLU + Adam": {"activation": "relu", "epochs": 2}}
+    monkeypatch.setattr("zeroone.experiments.demo.RIVALS", rivals)
     code, out, _ = command("demo", "--out", "here", "--quiet")
     assert code == 0
     assert "active units" in out
+    assert "ReLU + Adam" in out
+    assert "zeroone train" in out.splitlines()[-2]
+    page = (tmp_path / "here/report.html").read_text(encoding="utf-8")
+    assert "here/relu-adam" in page
+    assert json.loads((tmp_path / "here/relu-adam/record.json").read_text())["history"]
     assert (tmp_path / "here/training.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     for name in runs:
         assert load(tmp_path / "here" / name / "model.safetensors").n_features == 64

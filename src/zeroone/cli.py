@@ -40,15 +40,24 @@ def app() -> None:
 )
 @run_options
 def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
-    """Train on embedded handwritten digits, print a table, write a figure.
+    """Train on embedded handwritten digits, print a table, write a figure and a page.
 
     Example: zeroone demo --out zeroone-demo
     """
     _set_threads(1 if threads is None else threads)  # its matrices are too small for more
     from zeroone.experiments.demo import run_demo
+    from zeroone.report import write_report
 
     with _folder(out):
-        run_demo(out, seed=seed, quiet=quiet)
+        folders = run_demo(out, seed=seed, quiet=quiet)
+        page = write_report(list(folders.values()), out / "report.html")
+    print(f"all of it on one page:   {page}")
+    print("Next, try your own data, or more of them:")
+    print("  zeroone train --data mine.csv --label kind --validation 0.1 --out runs/mine")
+    print(
+        "  zeroone data get mnist && zeroone train --data mnist --hidden 1000,1000 --out runs/mnist"
+    )
+    print("  zeroone reproduce all --quick")
 
 
 @app.command()

@@ -157,7 +157,8 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
     table = Table(title=escape(title), title_justify="left")
     table.add_column("run")
-    for heading in (*(f"{p} error" for p in parts), "active units", "parameters", "seconds"):
+    headings = ("active units", "parameters", "size", "seconds")
+    for heading in (*(f"{p} error" for p in parts), *headings):
         table.add_column(heading, justify="right")
     for name, result in zip(records, results, strict=True):
         table.add_row(
@@ -165,9 +166,15 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
             *(_percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",
+            _size(4 * result["parameters"]),
             f"{result['seconds']:.1f}",
         )
     Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def _size(n_bytes: float) -> str:
+    """Of parameters of four bytes each."""
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"
 
 
 def _percent(share: float | None) -> str:

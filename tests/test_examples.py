@@ -1,0 +1,35 @@
+"""The examples run, and what they print is worth printing."""
+
+import runpy
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def main_of(name):
+    return runpy.run_path(str(EXAMPLES / name))["main"]
+
+
+def test_digits(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main_of("digits.py")() < 0.05
+    assert "units left in each layer: [64, 64]" in capsys.readouterr().out
+    assert (tmp_path / "digits.safetensors").is_file()
+
+
+def test_breast_cancer(capsys):
+    sensitivity, specificity, left = main_of("breast_cancer.py")()
+    assert sensitivity > 0.95
+    assert specificity > 0.95
+    assert 3 <= len(left) < 30
+    assert "inputs and" in capsys.readouterr().out
+
+
+def test_images(capsys):
+    assert main_of("images.py")() < 0.06
+    assert "Conv2d(1, 16" in capsys.readouterr().out
+
+
+def test_every_example_is_tried():
+    tried = {"digits.py", "breast_cancer.py", "images.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tried
