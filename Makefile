@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench extras clean
+.PHONY: demo test check format bench docs extras clean
 
 demo: $(READY)
 	$(BIN)/zeroone demo
@@ -28,6 +28,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/train_cost.py --json results/train_cost.json
 	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
 	$(BIN)/python benchmarks/conv_cost.py --json results/conv_cost.json
+
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m mkdocs build --quiet --strict
+	@echo "the site is in build/site/index.html"
 
 # What some tests need and say if it is missing: TensorBoard, and Chromium (by Debian's apt, as root).
 extras: $(READY)
