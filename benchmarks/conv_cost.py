@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from measure import begin, finish, parser
-from train_cost import in_turns
 from zeroone.baselines.adam import AdamRule
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
+from zeroone.experiments.bench import in_turns
 from zeroone.heads import SoftmaxCE
 from zeroone.layers import LayerPlan
 from zeroone.network import Network

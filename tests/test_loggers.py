@@ -128,6 +128,21 @@ def test_completion_completes(command, monkeypatch):  # noqa: F811
     assert out.split() == ["plain,report", "plain,reproduce"]
 
 
+def test_bench_train(command, tmp_path):  # noqa: F811
+    words = ["--hidden", "20,10", "--samples", "512", "--repeats", "2", "--threads", "1"]
+    code, out, _ = command("bench", "train", *words, "--json", "cost.json")
+    assert code == 0
+    assert "stochastic BCD" in out
+    result = json.loads((tmp_path / "cost.json").read_text())["result"]
+    assert len(result["seconds"]["STE + Adam"]) == 2
+    medians = result["medians"]
+    assert result["ratio"] == medians["stochastic BCD"] / medians["STE + Adam"]
+    for bad in (["--hidden", "a"], ["--samples", "0"], ["--repeats", "0"], ["--json", "no/x.json"]):
+        code, _, err = command("bench", "train", *bad)
+        assert code == 2
+        assert err.count("\n") == 1
+
+
 def test_unknown_shells(command):  # noqa: F811
     code, _, err = command("completion", "fsh")
     assert code == 2

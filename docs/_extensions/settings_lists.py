@@ -1,4 +1,4 @@
-"""Docstrings list settings as ``name: what it does``, a line each; on the site they become lists."""
+"""Docstrings list settings as ``name: what it does``, a line each; the site shows lists."""
 
 import re
 from typing import Any

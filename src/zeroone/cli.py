@@ -365,6 +365,43 @@ def predict(model: Path, data: Path, json_path: Path | None) -> None:
         write_record(json_path, content)
 
 
+@app.group()
+def bench() -> None:
+    """Measure speed, as ratios in one run."""
+
+
+@bench.command("train")
+@click.option("--hidden", default="1000,1000", show_default=True, help="Widths, such as 300,300.")
+@click.option("--samples", default=12_800, show_default=True, help="Random samples an epoch.")
+@click.option("--repeats", default=3, show_default=True, help="Epochs that are timed of each.")
+@click.option("--threads", type=int, help="CPU threads (default: torch's own).")
+@json_option
+def bench_train(
+    hidden: str, samples: int, repeats: int, threads: int | None, json_path: Path | None
+) -> None:
+    """Time an epoch of stochastic BCD, of STE + Adam and of ReLU + Adam, in turns.
+
+    Example: zeroone bench train --hidden 500,500 --threads 1 --json cost.json
+    """
+    _set_threads(threads)
+    from zeroone.experiments.bench import bench_training
+    from zeroone.records import write_record
+    from zeroone.storage import check_writable
+
+    if json_path is not None:
+        check_writable(json_path)
+    try:
+        widths = [count("every width", int(width), most=10**6) for width in hidden.split(",")]
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"--hidden takes widths such as 300,300, got {hidden!r}.") from None
+    count("samples", samples, least=8)
+    record = bench_training(widths, samples, count("repeats", repeats))
+    if json_path is not None:
+        write_record(json_path, record)
+
+
 @app.command()
 @click.argument("shell")
 def completion(shell: str) -> None:
