@@ -92,8 +92,8 @@ SUITES = {
     "blocks": [blocks()],
     "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
     "features": [
-        on_body("mnist", "convnet@5"),
-        on_body("fashion-mnist", "convnet@2", "convnet@5"),
+        on_body("mnist", "convnet@5", batch=64),
+        on_body("fashion-mnist", "convnet@2", "convnet@5", batch=64),
     ],
     "cifar10": [
         on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128),

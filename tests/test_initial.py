@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -525,3 +526,18 @@ def test_rivals_on_convolutions_are_counted_like_0_1_networks(spec, monkeypatch)
     units = [record["result"]["active_units"] for record in results]
     assert units == [[4, 5, 12]] * 3
     assert results[0]["result"]["operations"] == results[1]["result"]["operations"]
+
+
+@pytest.mark.parametrize("rival", [True, False])
+def test_features_are_not_dropped(spec, monkeypatch, rival):
+    from zeroone.training.epochs import BatchPlan
+
+    seen = []
+    make = BatchPlan.make
+    monkeypatch.setattr(
+        BatchPlan, "make", lambda *args, **more: seen.append(make(*args, **more)) or seen[-1]
+    )
+    cell = replace(spec.cells()[2 if rival else 1], store=Path("store"))
+    run_cell(replace(cell.below, store=Path("store")))
+    run_cell(cell)
+    assert seen[-1].input_dropout == 0

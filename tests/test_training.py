@@ -255,7 +255,7 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
     assert (plan.epochs, plan.batches, plan.input_dropout) == (334, 6, 0.2)
     assert make(100, features=3).input_dropout == 0
     images = Part(torch.zeros(1500, 64), torch.zeros(1500))
-    assert BatchPlan.make(images, None, None, None, 0, convolves=True).input_dropout == 0
+    assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
     assert (make(60_000).epochs, make(60_000).batches, make(5).batches) == (10, 235, 1)
     rows = plan.rows(1437, plan.generator(1))
     assert {len(r) for r in rows} == {239, 240}

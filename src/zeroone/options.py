@@ -51,7 +51,7 @@ def solver_options(command: Command) -> Command:
         (
             "input-dropout",
             float,
-            "stochastic: inputs dropped (default: 0.2; 0 for convolutions or below 16 features).",
+            "stochastic: inputs dropped (default: 0.2; 0 for convolutions, bodies, few inputs).",
         ),
         (
             "smoothing",

@@ -188,7 +188,7 @@ def _make_learner(
         s.batch,
         s.input_dropout,
         settings.seed,
-        convolves=len(network.operators[0].shape_in) > 1,
+        of_images=len(network.operators[0].shape_in) > 1 or task.features is not None,
     )
     solver = StochasticBCD(network, s, plan.total, fresh=fresh)
     rule = StochasticRule(solver, task.probe(PROBE))
