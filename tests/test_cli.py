@@ -87,9 +87,19 @@ def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch)
 def test_data_list_get_show(command, tmp_path, monkeypatch):
     monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "[cache]"))
     monkeypatch.setitem(REGISTRY, "mnist", replace(TINY_MNIST, npm=None, remotes=()))
-    _, out, _ = command("data", "list")
+    _, out, _ = command("data", "list", "--json", "list.json")
     assert "no: zeroone data get mnist" in out
     assert "digits" in out
+    entries = {e["name"]: e for e in json.loads((tmp_path / "list.json").read_text())["data"]}
+    assert entries["digits"] == {
+        "name": "digits",
+        "train": 1437,
+        "test": 360,
+        "shape": [1, 8, 8],
+        "classes": 10,
+        "there": True,
+    }
+    assert not entries["mnist"]["there"]
     (tmp_path / "mine").mkdir()
     write_idx(tmp_path / "mine", TINY_MNIST, packed=True)
     code, out, err = command("data", "get", "mnist", "--from", "mine", "--quiet")

@@ -454,14 +454,22 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
 
 @data.command("list")
 @data_dir_option
-def data_list(data_dir: Path | None) -> None:
+@json_option
+def data_list(data_dir: Path | None, json_path: Path | None) -> None:
     """List the data sets, and which of them are there.
 
     Example: zeroone data list
     """
-    from zeroone.experiments.catalogue import print_catalogue
+    from zeroone.experiments.catalogue import catalogue, print_catalogue
+    from zeroone.records import write_record
+    from zeroone.storage import check_writable
 
-    print_catalogue(data_dir)
+    if json_path is not None:
+        check_writable(json_path)
+    entries = catalogue(data_dir)
+    print_catalogue(entries, data_dir)
+    if json_path is not None:
+        write_record(json_path, {"data": entries})
 
 
 @data.command("show")

@@ -1,6 +1,7 @@
 """``zeroone data list`` and ``show``: which data sets there are, and what is in one."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -14,28 +15,51 @@ from zeroone.data.embedded import EMBEDDED, load_embedded
 from zeroone.data.registry import REGISTRY
 
 
-def print_catalogue(data_dir: Path | None = None) -> None:
-    """All data sets, one a row."""
+def catalogue(data_dir: Path | None = None) -> list[dict[str, Any]]:
+    """All data sets: what they hold, and whether they are there."""
     root = cache_root(data_dir)
-    table = Table(title=escape(f"data sets in {root}"), title_justify="left")
-    for heading in ("name", "samples", "shape", "classes", "there"):
-        table.add_column(heading)
+    entries = []
     for name in EMBEDDED:
         found = load_embedded(name)
         n_test = len(found.y_test) if found.y_test is not None else 0
         shape, classes = found.shape or found.X.shape[1:], len(np.unique(found.y))
-        table.add_row(*_row(name, len(found.y), n_test, shape, classes), "in scikit-learn")
+        entries.append(_entry(name, len(found.y), n_test, shape, classes) | {"there": True})
     for spec in REGISTRY.values():
         there = load_cached(spec, root) is not None
-        row = _row(spec.name, spec.n_train, spec.n_test, spec.shape, len(spec.classes))
-        table.add_row(*row, "yes" if there else f"no: zeroone data get {spec.name}")
-    Console(width=None if Console().is_terminal else 100).print(table)
+        entry = _entry(spec.name, spec.n_train, spec.n_test, spec.shape, len(spec.classes))
+        entries.append(entry | {"there": there})
+    return entries
 
 
-def _row(
+def _entry(
     name: str, n_train: int, n_test: int, shape: tuple[int, ...], classes: int
-) -> tuple[str, ...]:
-    return name, f"{n_train:,} + {n_test:,}", " x ".join(map(str, shape)), str(classes)
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "train": n_train,
+        "test": n_test,
+        "shape": list(shape),
+        "classes": classes,
+    }
+
+
+def print_catalogue(entries: list[dict[str, Any]], data_dir: Path | None = None) -> None:
+    """All data sets, one a row."""
+    title = escape(f"data sets in {cache_root(data_dir)}")
+    table = Table(title=title, title_justify="left")
+    for heading in ("name", "samples", "shape", "classes", "there"):
+        table.add_column(heading)
+    for entry in entries:
+        name = entry["name"]
+        there = "yes" if entry["there"] else f"no: zeroone data get {name}"
+        table.add_row(
+            name,
+            f"{entry['train']:,} + {entry['test']:,}",
+            " x ".join(map(str, entry["shape"])),
+            str(entry["classes"]),
+            "in scikit-learn" if name in EMBEDDED else there,
+        )
+    Console(width=None if Console().is_terminal else 100).print(table)
 
 
 def print_counts(split: Split) -> None:
