@@ -24,7 +24,21 @@ from zeroone.options import (
 from zeroone.version import __version__
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Names the nearest command if there is none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or a refusal that helps."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            one_of("command", args[0], self.list_commands(ctx))
+            raise
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(version)s")
 def app() -> None:
     """Neural networks with 0/1 activations, trained by block coordinate descent."""
@@ -365,7 +379,7 @@ def predict(model: Path, data: Path, json_path: Path | None) -> None:
         write_record(json_path, content)
 
 
-@app.group()
+@app.group(cls=Commands)
 def bench() -> None:
     """Measure speed, as ratios in one run."""
 
@@ -416,7 +430,7 @@ def completion(shell: str) -> None:
     print(kind(app, {}, "zeroone", "_ZEROONE_COMPLETE").source())
 
 
-@app.group()
+@app.group(cls=Commands)
 def data() -> None:
     """Fetch, list and look at data sets."""
 
