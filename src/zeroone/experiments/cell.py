@@ -184,6 +184,8 @@ def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     trained = _train(cell, split, callbacks)
     seconds = _take_seconds(trained)
     record |= _measured(trained)
+    if cell.method == INITIAL:  # a body that was there already names the code that trained it
+        record |= {name: trained[name] for name in ("commit", "code")}
     record["data"]["digest"] = split.digest()
     if record["status"] == Status.DIVERGED:
         record["status"] = FAILED
