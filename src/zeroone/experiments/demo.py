@@ -32,6 +32,7 @@ def run_demo(out: Path, *, seed: int = 0, quiet: bool = False) -> dict[str, Path
 
     Gives the folders of the runs, by their names.
     """
+    TrainSettings(seed=seed)  # refused before anything is written
     data = load_embedded("digits")
     records, folders = {}, {}
     for name in (*RUNS, *RIVALS):
