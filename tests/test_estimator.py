@@ -163,6 +163,59 @@ def test_learning_in_pieces(digits):
         ZeroOneClassifier((9,), keep=0.5).partial_fit(digits.X, digits.y, classes=range(10))
 
 
+def test_weights_of_pieces(tumours):
+    X, y = tumours.X, tumours.y
+    rows = np.arange(0, 200)
+
+    def learn(times, **options):
+        classifier = ZeroOneClassifier((10,), **options)
+        for piece in (rows[y[rows] == 0], rows[y[rows] == 1]):
+            weights = None if times is None else np.full(len(piece), float(times))
+            classifier.partial_fit(X[piece], y[piece], classes=[0, 1], sample_weight=weights)
+        return classifier
+
+    plain = learn(None)
+    assert not np.allclose(learn(9).decision_function(X), plain.decision_function(X))
+    assert np.allclose(learn(1).decision_function(X), plain.decision_function(X))
+    heavy = learn(None, class_weight={0: 50, 1: 1})
+    assert not np.allclose(heavy.decision_function(X), plain.decision_function(X))
+    with pytest.raises(ValueError, match="does not tell how frequent classes are"):
+        learn(None, class_weight="balanced")
+
+
+def test_what_was_removed_stays_removed(tumours):
+    X, y = tumours.X, tumours.y
+    half = ZeroOneClassifier((40,), epochs=20, keep=0.5, warm_start=True)
+    assert [half.fit(X, y).n_active_ for _ in range(3)] == [[20]] * 3
+    assert half.partial_fit(X, y).n_active_ == [20]
+    again = pickle.loads(pickle.dumps(half))
+    assert again.fit(X, y).n_active_ == [20]
+    priced = ZeroOneClassifier((40,), epochs=60, lam=0.5, warm_start=True).fit(X, y)
+
+    def inputs_left():
+        return int((priced.network_.operators[0].linear != 0).any(dim=0).sum())
+
+    left = inputs_left()
+    assert left < 30
+    priced.partial_fit(X, y)
+    assert inputs_left() == left
+    priced.set_params(lam=None).fit(X, y)
+    assert inputs_left() == left
+
+
+def test_the_network_that_was_handed_out_is_nobody_else_s(tumours):
+    classifier = ZeroOneClassifier((10,))
+    with pytest.raises(ValueError, match="NaN"):
+        classifier.partial_fit(np.full((4, 2), np.nan), [0, 1, 0, 1], classes=[0, 1])
+    with pytest.raises(NotFittedError):
+        classifier.predict(np.zeros((1, 2)))
+    classifier.partial_fit(tumours.X, tumours.y, classes=[0, 1])
+    network = classifier.network_
+    before = network.operators[0].weight.clone()
+    classifier.partial_fit(tumours.X, tumours.y)
+    assert torch.equal(network.operators[0].weight, before)
+
+
 def test_partial_fit_goes_on_from_fit(digits):
     classifier = ZeroOneClassifier((60,), epochs=5).fit(digits.X, digits.y)
     before = classifier.network_
@@ -171,6 +224,11 @@ def test_partial_fit_goes_on_from_fit(digits):
     classifier.partial_fit(digits.X, digits.y)
     assert classifier.score(digits.X_test, digits.y_test) > score - 0.05
     assert torch.equal(before.operators[0].weight, bits)  # that of fit is its own
+
+
+def clone_of(fitted):
+    """A copy that is fitted, too."""
+    return pickle.loads(pickle.dumps(fitted))
 
 
 def test_a_warm_start_goes_on(digits):
@@ -182,8 +240,11 @@ def test_a_warm_start_goes_on(digits):
     assert second > first
     with pytest.raises(ValueError, match="other inputs or classes"):
         short.fit(digits.X, digits.y % 2)
-    with pytest.raises(ValueError, match="other layers or another head"):
-        short.set_params(hidden=(60, 60)).fit(digits.X, digits.y)
+    for other in ((60, 60), (40,), ("conv3x3:8",)):
+        with pytest.raises(ValueError, match="other layers or another head"):
+            clone_of(short).set_params(hidden=other, image_shape=(8, 8)).fit(digits.X, digits.y)
+    with pytest.raises(ValueError, match=r"is of torch\.float64, not float32"):
+        clone_of(short).set_params(options={"dtype": "float32"}).fit(digits.X, digits.y)
     exact = ZeroOneClassifier((20,), solver="exact", max_iter=2, warm_start=True)
     losses = [exact.fit(digits.X, digits.y).loss_curve_[-1] for _ in range(2)]
     assert losses[1] < losses[0]
@@ -200,6 +261,8 @@ def test_images_through_convolutions(digits):
     )
     with pytest.raises(ValueError, match="are no images of shape"):
         same.predict(images[:, :, :4])
+    with pytest.raises(ValueError, match="channels, height, width"):
+        same.predict(images.transpose(0, 2, 3, 1))
     with pytest.raises(ValueError, match="image_shape is"):
         ZeroOneClassifier(layers, image_shape=(64,)).fit(digits.X, digits.y)
     with pytest.raises(ValueError, match="no images of shape"):

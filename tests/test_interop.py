@@ -89,6 +89,11 @@ def test_a_network_on_a_body(tmp_path):
     network = top.on_body(body, Scaling.identity(64))
     X = samples(network)
     torch.testing.assert_close(to_torch(network)(X), network.scores(X), rtol=1e-5, atol=1e-6)
+    module = to_torch(network)
+    module.double()
+    for parameter in module.parameters():
+        parameter.zero_()
+    assert network.scores(X).abs().sum() > 0  # the body is the network's own
     again = from_torch(to_torch(network))
     again.save(tmp_path / "model.safetensors")
     assert torch.equal(load(tmp_path / "model.safetensors").scores(X), network.scores(X))
@@ -144,6 +149,9 @@ def test_from_plain_modules():
         (nn.Sequential(nn.Conv2d(1, 2, (1, 2))), "are square"),
         (nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), "no groups"),
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 1)), "side by side"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, dilation=2)), "side by side"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.MaxPool2d(2)), "second pooling"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3)), "ends with a linear layer"),
         (
             nn.Sequential(nn.Linear(2, 3), Step(), nn.Linear(4, 2)),
             "takes 4 numbers a sample, not 3",

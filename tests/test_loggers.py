@@ -8,9 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from test_cli import command  # noqa: F401
-from zeroone import Callback, CSVLogger, TensorBoardLogger
+from zeroone import Callback, CSVLogger, TensorBoardLogger, ZeroOneClassifier
 from zeroone.data.embedded import load_embedded
 from zeroone.training import TrainSettings, train
 from zeroone.training.loggers import flat_numbers
@@ -55,6 +56,29 @@ def test_a_resumed_run_goes_on_with_its_file(tmp_path, monkeypatch):
     assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
 
 
+def test_a_line_that_a_crash_cut_is_left_out(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("iteration,loss\n1,0.5\n2,0.4\n3,0.3\n4,0.2,9\n1")
+    log = CSVLogger(path)
+    log.on_start(3, 9)
+    log.on_iteration({"iteration": 4, "loss": 0.25}, None)
+    assert path.read_text().split() == ["iteration,loss", "1,0.5", "2,0.4", "3,0.3", "4,0.25"]
+
+
+def test_a_file_that_is_no_log_is_left_alone(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="is not a log of a training"):
+        CSVLogger(path).on_start(0, 9)
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_loggers_are_copied_with_their_estimator(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not there (make extras)")
+    for log in (CSVLogger(tmp_path / "a.csv"), TensorBoardLogger(tmp_path / "tb")):
+        assert clone(ZeroOneClassifier(callbacks=[log])).callbacks[0] is not log
+
+
 def test_numbers_of_an_entry():
     entry = {
         "F": 1.0,
@@ -73,6 +97,7 @@ def test_tensorboard(tmp_path):
     code = (
         "import sys; from zeroone import TensorBoardLogger\n"
         "log = TensorBoardLogger(sys.argv[1])\n"
+        "log.on_start(0, 2)\n"
         "for k in (1, 2):\n"
         "    log.on_iteration({'iteration': k, 'loss': 0.5 * k, 'flipped': [0.1]}, None)\n"
     )
@@ -98,6 +123,26 @@ def test_logs_on_the_command_line(command, tmp_path):  # noqa: F811
     assert len(read(tmp_path / "log.csv")) == 2
     code, _, err = command("train", "--data", "digits", *words, "--csv", "away/log.csv")
     assert (code, err) == (2, "zeroone: the folder away does not exist.\n")
+
+
+def test_what_is_read_is_not_overwritten(command, tmp_path):  # noqa: F811
+    rng = np.random.default_rng(0)
+    lines = ["a,b,kind", *(f"{x:.3f},{y:.3f},{x > y}" for x, y in rng.normal(size=(40, 2)))]
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    before = (tmp_path / "mine.csv").read_text()
+    data = ["--data", "mine.csv", "--label", "kind"]
+    words = [*data, "--hidden", "4", "--epochs", "1", "--quiet", "--out", "run"]
+    assert command("train", *words, "--csv", "run/log.csv")[0] == 0
+    for bad in (
+        ("train", *words, "--csv", "mine.csv"),
+        ("evaluate", "run", *data, "--json", "mine.csv"),
+        ("report", "run", *data, "--out", "mine.csv"),
+        ("report", "run/record.json", "--out", "run/record.json"),
+    ):
+        code, _, err = command(*bad)
+        assert code == 2
+        assert "is read by this command: write to another file" in err
+    assert (tmp_path / "mine.csv").read_text() == before
 
 
 def test_predictions_as_json(command, tmp_path):  # noqa: F811

@@ -69,7 +69,7 @@ def test_u_blocks_of_weighted_samples():
 )
 def test_weights_that_cannot_be(weights, sentence):
     with pytest.raises(InputError, match=sentence):
-        check_weights(weights, 3, torch.float32)
+        check_weights(weights, 3)
 
 
 def test_samples_without_weight_are_not_there():

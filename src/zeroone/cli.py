@@ -127,12 +127,12 @@ def train(
     """
     _set_threads(threads)
     from zeroone.experiments.single import train_one
-    from zeroone.storage import check_writable
     from zeroone.training import Callback, CSVLogger, TensorBoardLogger
 
     loggers: list[Callback] = []
     if csv_path is not None:
-        check_writable(csv_path)
+        if csv_path.parent != out:  # which will be made
+            _check_output(csv_path, data)
         loggers.append(CSVLogger(csv_path))
     if tensorboard is not None:
         loggers.append(TensorBoardLogger(tensorboard))
@@ -178,10 +178,8 @@ def evaluate(
     from zeroone.data.files import load_data
     from zeroone.experiments.evaluate import evaluate_network, print_evaluation
     from zeroone.records import write_record
-    from zeroone.storage import check_writable
 
-    if json_path is not None:
-        check_writable(json_path)
+    _check_output(json_path, data, model)
     levels = _numbers("--noise", noise) if noise is not None else ()
     network = _load(model)
     split = load_data(data, data_dir=data_dir, label=label)
@@ -343,9 +341,8 @@ def report(
     Example: zeroone report runs/digits runs/other --out report.html
     """
     from zeroone.report import write_report
-    from zeroone.storage import check_writable
 
-    check_writable(out)
+    _check_output(out, *runs, *data)
     write_report(runs, out, data=data, data_dir=data_dir, label=label)
     print(f"report: {out}")
 
@@ -365,10 +362,8 @@ def predict(model: Path, data: Path, json_path: Path | None) -> None:
     """
     from zeroone.data.files import load_inputs
     from zeroone.records import write_record
-    from zeroone.storage import check_writable
 
-    if json_path is not None:
-        check_writable(json_path)
+    _check_output(json_path, data, model)
     network, X = _load(model), load_inputs(data)
     labels = network.predict(X)
     for label in labels:
@@ -400,10 +395,8 @@ def bench_train(
     _set_threads(threads)
     from zeroone.experiments.bench import bench_training
     from zeroone.records import write_record
-    from zeroone.storage import check_writable
 
-    if json_path is not None:
-        check_writable(json_path)
+    _check_output(json_path)
     try:
         widths = [count("every width", int(width), most=10**6) for width in hidden.split(",")]
     except ValueError as error:
@@ -476,10 +469,8 @@ def data_list(data_dir: Path | None, json_path: Path | None) -> None:
     """
     from zeroone.experiments.catalogue import catalogue, print_catalogue
     from zeroone.records import write_record
-    from zeroone.storage import check_writable
 
-    if json_path is not None:
-        check_writable(json_path)
+    _check_output(json_path)
     entries = catalogue(data_dir)
     print_catalogue(entries, data_dir)
     if json_path is not None:
@@ -510,6 +501,17 @@ def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | N
     print_counts(split)
     if split.shape is not None:
         print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")
+
+
+def _check_output(path: Path | None, *inputs: Path | str) -> None:
+    """Refuse what cannot be written, or would overwrite what is read."""
+    from zeroone.storage import check_writable
+
+    if path is None:
+        return
+    if path.exists() and any(Path(i).exists() and path.samefile(i) for i in inputs):
+        raise InputError(f"{path} is read by this command: write to another file.")
+    check_writable(path)
 
 
 def _load(model: Path) -> Any:

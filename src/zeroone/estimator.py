@@ -1,8 +1,8 @@
 """``ZeroOneClassifier``: a 0/1 network with scikit-learn's ``fit`` and ``predict``."""
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from zeroone.checks import InputError
+from zeroone.counts import active_units
 from zeroone.network import Network
 from zeroone.training import Callback, Run, TrainSettings, train
 from zeroone.training.online import OnlineLearner
@@ -56,6 +57,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     network_: Network
     classes_: NDArray[Any]
+    loss_curve_: list[float]
 
     def __init__(
         self,
@@ -125,21 +127,29 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = not hasattr(self, "network_")
         if first and classes is None:
             raise InputError("the first call of partial_fit needs classes, all labels there are.")
+        if self.class_weight == "balanced":
+            raise InputError("a piece does not tell how frequent classes are: give class_weight.")
         X, y = validate_data(self, self._flat(X), y, reset=first)
         check_classification_targets(y)
         known = self.classes_ if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
-        if first:
-            self._learner = OnlineLearner.begin(X, known, self._settings(X), self._image())
-            self.classes_, self.loss_curve_, self.n_iter_ = known, [], 0
-        elif not hasattr(self, "_learner"):
-            self._learner = OnlineLearner(deepcopy(self.network_), self._settings(X))
-        weights = self._weights(X, y, sample_weight)
-        self.loss_curve_.append(self._learner.learn(X, y, weights))
-        self.n_iter_ += 1
-        self.network_, self.status_ = self._learner.network, "stopped"
-        self.n_active_ = [operator.n_out for operator in self.network_.operators[:-1]]
+        learner: OnlineLearner | None = getattr(self, "_learner", None)
+        if learner is None:
+            settings = self._settings(X)
+            if first:
+                learner = OnlineLearner.begin(X, known, settings, self._image())
+            else:  # what was removed stays so, and nothing more is
+                plain = replace(settings.stochastic, lam=0.0, keep=None)
+                learner = OnlineLearner(
+                    deepcopy(self.network_), replace(settings, stochastic=plain)
+                )
+        loss = learner.learn(X, y, self._weights(X, y, sample_weight))
+        before = [] if first else self.loss_curve_
+        self._learner, self.classes_ = learner, known
+        self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
+        self.network_, self.status_ = deepcopy(learner.network), "stopped"
+        self.n_active_ = active_units(self.network_)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -184,8 +194,11 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if image is None or len(shape) <= 2:
             return X
         array = check_array(X, allow_nd=True)
-        if math.prod(array.shape[1:]) != math.prod(image):
-            raise InputError(f"samples of shape {array.shape[1:]} are no images of shape {image}.")
+        if array.shape[1:] not in {image, image[1:] if image[0] == 1 else image}:
+            raise InputError(
+                f"samples of shape {array.shape[1:]} are no images of shape {image} (channels, "
+                f"height, width)."
+            )
         return array.reshape(len(array), -1)
 
     def _weights(

@@ -54,8 +54,8 @@ def check_width(inputs: Tensor, n_features: int) -> Tensor:
     return inputs
 
 
-def check_weights(weights: ArrayLike | Tensor, n_samples: int, dtype: torch.dtype) -> Tensor:
-    """One finite number of at least 0 a sample, scaled so that those above 0 are 1 on average."""
+def check_weights(weights: ArrayLike | Tensor, n_samples: int) -> Tensor:
+    """One finite number of at least 0 a sample, in double precision."""
     array = weights.numpy(force=True) if isinstance(weights, Tensor) else np.asarray(weights)
     if array.dtype.kind not in "biuf":
         raise InputError(f"weights of samples must be numbers, got dtype {array.dtype}.")
@@ -66,4 +66,4 @@ def check_weights(weights: ArrayLike | Tensor, n_samples: int, dtype: torch.dtyp
         raise InputError("weights of samples must be finite and not negative.")
     if not given.any():
         raise InputError("all weights of samples are 0.")
-    return torch.tensor(given / given[given > 0].mean(), dtype=dtype)
+    return torch.tensor(given)

@@ -10,6 +10,7 @@ A module keeps ``Network``'s arithmetic: the same scores up to the rounding of a
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ class ZeroOneModule(nn.Module):
         super().__init__()
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
-        self.body = network.body
+        self.body = deepcopy(network.body)
         self.layers = nn.ModuleList(ZeroOneLayer(layer) for layer in network.layers)
         self.step = Step()
         self.head, self.classes = network.head, list(network.classes)
@@ -82,25 +83,25 @@ class ZeroOneModule(nn.Module):
         V0 = Scaling(self.centre, self.scale).apply(X.flatten(1))
         if self.body is not None:
             V0 = self.body(V0)
-        V = recent(V0, (layer.skip for layer in self._hidden))
-        for layer in self._hidden[:-1]:
+        V = recent(V0, (layer.skip for layer in self._layers))
+        for layer in self._layers[:-1]:
             V.append(self.step(layer(V)))
-        scores: Tensor = self._hidden[-1](V)
+        scores: Tensor = self._layers[-1](V)
         return scores
 
     @property
-    def _hidden(self) -> list[ZeroOneLayer]:
+    def _layers(self) -> list[ZeroOneLayer]:
         return [layer for layer in self.layers if isinstance(layer, ZeroOneLayer)]
 
     def as_network(self) -> Network:
         """A network with copies of the tensors."""
-        layers = [layer.as_layer() for layer in self._hidden]
+        layers = [layer.as_layer() for layer in self._layers]
         scaling = Scaling(self.centre.clone(), self.scale.clone())
-        return Network(layers, self.head, scaling, self.classes, self.body)
+        return Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
 
 
 def to_torch(network: Network) -> ZeroOneModule:
-    """A module with copies of the network's weights (its body, if it has one, is shared)."""
+    """A module with copies of the network's weights."""
     return ZeroOneModule(network).eval().requires_grad_(requires_grad=False)
 
 
@@ -137,12 +138,14 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
             layers.append(Layer(_read_linear(module, shape, where)))
             closed = False
         elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and layers and not closed:
+            if not isinstance(layers[-1].pool, NoPool):
+                raise InputError(f"{where} is a second pooling of the same layer.")
             layers[-1].pool = _as_pool(module)
         elif isinstance(module, Step) and layers and not closed:
             closed = True
         elif not isinstance(module, nn.Flatten | nn.Identity):
             raise InputError(f"{where} has no place in a 0/1 network.")
-    if not layers or closed:
+    if not layers or closed or isinstance(layers[-1].operator, Conv2d):
         raise InputError("a 0/1 network ends with a linear layer, its scores.")
     return layers
 
@@ -213,6 +216,7 @@ def _as_pool(module: nn.Module) -> Pool:
         return NoPool()
     assert isinstance(module, nn.MaxPool2d | nn.AvgPool2d)
     plain = module.stride == module.kernel_size and not module.padding and not module.ceil_mode
+    plain = plain and getattr(module, "dilation", 1) == 1
     if not plain or not isinstance(module.kernel_size, int):
         raise InputError("poolings of 0/1 networks have square windows, side by side.")
     kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind

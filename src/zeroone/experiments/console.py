@@ -17,7 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from zeroone.training import Callback
@@ -100,12 +100,12 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
         yield [[] for _ in labels]
     elif console.is_terminal:
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.1f}/{task.total}"),
-            Rate(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed:.1f}/{task.total}", table_column=Column(no_wrap=True)),
+            Rate(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, ratio=1)),
         )
         with Progress(*columns, console=console) as bars:
             yield [[Bar(bars, label)] for label in labels]

@@ -15,6 +15,7 @@ from torch import Tensor
 from zeroone.checks import InputError, count, not_negative, one_of, positive, share
 from zeroone.layers import Link
 from zeroone.network import Network
+from zeroone.operators import Operator
 from zeroone.ops import add_up, step
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
@@ -104,25 +105,29 @@ class StochasticBCD:
         settings: StochasticSettings,
         n_batches: int | None,
         *,
-        fresh: bool = True,
+        widths: list[int] | None = None,
     ) -> None:
         """``n_batches``: the length of the whole training, over which the flip rate falls.
 
         None is for batches without end: the rate is halved by the first ``HALVED`` of them, and no
-        unit is removed. ``fresh``: whether the network is at its random start.
+        unit is removed. ``widths``: of a network that was trained before, how many hidden units it
+        began with, of which ``keep`` is a share; None is for one at its random start.
         """
         if n_batches is None and (settings.lam or settings.keep):
             raise InputError("lam and keep need to know when the training ends.")
         self.network, self.settings, self.n_batches = network, settings, n_batches
-        self.fresh = fresh
+        self.fresh = widths is None
         # Of each link: the operators first, then the shortcuts.
         self.metrics = [
             Metric(settings.damping, bias=network.operators[link.layer].bias)
             for link in network.links
         ]
-        self.widths = [op.n_out for op in network.operators[:-1]]
+        self.widths = widths or [op.n_out for op in network.operators[:-1]]
         # The hidden units that are left, by their number at the start.
-        self.units = [torch.arange(width) for width in self.widths]
+        self.units = [torch.arange(op.n_out) for op in network.operators[:-1]]
+        for link, metric in self._blocks:
+            if link.source == 0 and widths is not None:
+                metric.dead = _empty_columns(link.operator)
         # The mean cost of removing an input of each layer, when units began to leave.
         self.typical_costs = torch.full((len(network.layers),), torch.nan)
         self.k = 0  # batches done
@@ -365,6 +370,11 @@ def mean_of_units(B: Tensor, weights: Tensor | None) -> Tensor:
 def _place(link: Link) -> str:
     """Of a link in the names of a state: the number of its layer, marked if it is a shortcut."""
     return f"{link.layer}" if link.source == link.layer else f"{link.layer}-shortcut"
+
+
+def _empty_columns(op: Operator) -> Tensor:
+    """Of inputs that were removed earlier: they stay so."""
+    return (op.linear == 0).all(dim=0).nonzero().flatten()
 
 
 def _others(n: int, gone: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.checks import InputError
+from zeroone.storage import replacing
 from zeroone.training.callbacks import Callback
 
 
@@ -22,7 +23,10 @@ def flat_numbers(entry: dict[str, Any]) -> dict[str, float]:
 
 
 class CSVLogger(Callback):
-    """One line an iteration, written at once; a resumed run goes on with the same file."""
+    """One line an iteration, written at once; a resumed run goes on with the same file.
+
+    A file that is something else is not touched.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -30,44 +34,58 @@ class CSVLogger(Callback):
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
         """Begin, or keep the lines of what is done."""
-        rows: list[dict[str, str]] = []
-        if done and self.path.is_file():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                self.columns = list(reader.fieldnames or [])
-                rows = [row for row in reader if _number(row.get("iteration")) <= done]
+        rows = self._rows()
+        if not done:
+            self.columns, rows = [], []
+        kept = {k: row for row in rows if (k := _number(row.get("iteration"))) <= done}
+        lines = [self.columns] if self.columns else []
+        lines += [[kept[k][name] for name in self.columns] for k in sorted(kept)]
+        with replacing(self.path) as temporary, temporary.open("w", newline="") as file:
+            csv.writer(file).writerows(lines)
+
+    def _rows(self) -> list[dict[str, str]]:
+        """The whole lines of an earlier log; refuses a file that is none."""
+        if not self.path.exists():
+            return []
         try:
-            with self.path.open("w", newline="", encoding="utf-8") as file:
-                if self.columns:
-                    writer = csv.DictWriter(file, self.columns)
-                    writer.writeheader()
-                    writer.writerows(rows)
-        except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror}.") from None
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            text = "?"
+        if text and not text.startswith("iteration,"):
+            raise InputError(f"{self.path} is not a log of a training: it is left as it is.")
+        reader = csv.DictReader(text.splitlines()[: text.count("\n")])
+        self.columns = list(reader.fieldnames or [])
+        return [row for row in reader if None not in row and None not in row.values()]
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
         """One line."""
         numbers = flat_numbers(entry)
         first = not self.columns
         self.columns = self.columns or list(numbers)
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
-            if first:
-                writer.writeheader()
-            writer.writerow(numbers)
+        try:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
+                if first:
+                    writer.writeheader()
+                writer.writerow(numbers)
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror}.") from None
 
 
 class TensorBoardLogger(Callback):
     """Scalars for TensorBoard, which must be installed: ``pip install tensorboard``."""
 
     def __init__(self, folder: str | Path) -> None:
+        self.folder = str(folder)
+        self.writer: Any = None
+        _summary_writer()
+
+    def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
+        """Begin, or go on behind what is done."""
         try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "logging for TensorBoard needs its package: pip install tensorboard."
-            ) from None
-        self.writer: Any = SummaryWriter(str(folder))
+            self.writer = _summary_writer()(self.folder, purge_step=done + 1 if done else None)
+        except OSError as error:
+            raise InputError(f"cannot write to {self.folder}: {error.strerror}.") from None
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
         """One point in every chart."""
@@ -75,6 +93,20 @@ class TensorBoardLogger(Callback):
             if name != "iteration":
                 self.writer.add_scalar(name, value, entry["iteration"])
         self.writer.flush()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the open file: estimators are copied together with their callbacks."""
+        return self.__dict__ | {"writer": None}
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError(
+            "logging for TensorBoard needs its package: pip install tensorboard."
+        ) from None
+    return SummaryWriter
 
 
 def _number(text: str | None) -> float:

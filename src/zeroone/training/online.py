@@ -1,5 +1,7 @@
 """Learning from data that come in pieces, without an end: one pass over each piece."""
 
+import math
+
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -24,7 +26,8 @@ class OnlineLearner:
         if settings.solver != "stochastic":
             raise InputError("learning in pieces is for solver='stochastic'.")
         self.network, self.settings, self.pieces = network, settings, 0
-        self.solver = StochasticBCD(network, settings.stochastic, None, fresh=fresh)
+        widths = None if fresh else [op.n_out for op in network.operators[:-1]]
+        self.solver = StochasticBCD(network, settings.stochastic, None, widths=widths)
 
     @classmethod
     def begin(
@@ -43,6 +46,8 @@ class OnlineLearner:
     ) -> float:
         """One pass over a piece in random order; gives the mean loss from before each batch."""
         part = self._check(X, y, weights)
+        if not len(part.y):
+            return 0.0
         s, n = self.settings.stochastic, len(part.y)
         batch = min(s.batch or BATCH, n)
         # Without an end there is nothing to be overfitted to: inputs are dropped if asked to be.
@@ -55,6 +60,8 @@ class OnlineLearner:
             scores = self.solver.update(V0, some.y, rng, some.weights)
             losses = self.network.head.losses(scores, some.y)
             loss += float((losses if some.weights is None else losses * some.weights).sum())
+        if not math.isfinite(loss):
+            raise InputError("training diverged: the loss is no longer finite; take smaller steps.")
         return loss / n
 
     def _check(
@@ -66,5 +73,6 @@ class OnlineLearner:
             raise InputError("y holds labels that are not among the classes given first.")
         if weights is None:
             return Part(inputs, codes)
-        checked = check_weights(weights, len(inputs), self.network.dtype)
+        # Pieces are not weighed against themselves: a heavy piece counts for more.
+        checked = check_weights(weights, len(inputs)).to(self.network.dtype)
         return Part(inputs, codes, checked).rows(torch.nonzero(checked)[:, 0])

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -189,9 +189,12 @@ def _cut(
     codes, classes = encode_labels(y, len(inputs))
     whole = Part(inputs, codes)
     if weights is not None:
-        checked = check_weights(weights, len(inputs), dtype)
+        checked = check_weights(weights, len(inputs))
         whole = Part(inputs, codes, checked).rows(checked > 0)
     parts = _cut_validation(whole, settings)
+    given = parts["train"].weights
+    if given is not None:  # 1 on average, so that steps keep their size
+        parts["train"] = replace(parts["train"], weights=(given / given.mean()).to(dtype))
     if test is not None:
         parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
     return parts, classes

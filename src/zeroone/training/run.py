@@ -12,9 +12,10 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.counts import counts
 from zeroone.heads import make_head
+from zeroone.layers import Layer, LayerPlan
 from zeroone.metrics import Model, error_rates, noise_errors
 from zeroone.network import Network
-from zeroone.operators import Shape
+from zeroone.operators import Conv2d, Shape
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
@@ -170,9 +171,19 @@ def check_start(start: Network, task: Task, settings: TrainSettings) -> Network:
         raise InputError("a network on a body cannot be trained further.")
     if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
         raise InputError("the network to begin with has other inputs or classes than the data.")
-    if len(start.layers) != len(settings.hidden) + 1 or start.head.kind != settings.head:
+    plans, hidden = settings.plans, start.layers[:-1]
+    alike = len(plans) == len(hidden) and start.head.kind == settings.head
+    if not alike or not all(_is_left_of(layer, p) for layer, p in zip(hidden, plans, strict=True)):
         raise InputError("the network to begin with has other layers or another head.")
+    if start.dtype != DTYPES[settings.dtype]:
+        raise InputError(f"the network to begin with is of {start.dtype}, not {settings.dtype}.")
     return start
+
+
+def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
+    """Whether a layer is what was planned, or what pruning has left of it."""
+    kernel = layer.operator.kernel if isinstance(layer.operator, Conv2d) else 0
+    return (kernel, layer.skip) == (plan.kernel, plan.skip) and layer.operator.n_out <= plan.units
 
 
 def _make_learner(
@@ -190,7 +201,8 @@ def _make_learner(
         settings.seed,
         of_images=len(network.operators[0].shape_in) > 1 or task.features is not None,
     )
-    solver = StochasticBCD(network, s, plan.total, fresh=fresh)
+    widths = [p.units for p in settings.plans]
+    solver = StochasticBCD(network, s, plan.total, widths=None if fresh else widths)
     rule = StochasticRule(solver, task.probe(PROBE))
     return Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
 
