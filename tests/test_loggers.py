@@ -133,6 +133,12 @@ def test_what_is_read_is_not_overwritten(command, tmp_path):  # noqa: F811
     data = ["--data", "mine.csv", "--label", "kind"]
     words = [*data, "--hidden", "4", "--epochs", "1", "--quiet", "--out", "run"]
     assert command("train", *words, "--csv", "run/log.csv")[0] == 0
+    code, out, _ = command("predict", "run", "--data", "mine.csv", "--label", "kind")
+    assert code == 0
+    assert set(out.split()) <= {"True", "False"}
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n3,1\n")
+    assert len(command("predict", "run", "--data", "new.csv")[1].split()) == 2
+    assert "neither a .npz nor a .csv" in command("predict", "run", "--data", "new.txt")[2]
     for bad in (
         ("train", *words, "--csv", "mine.csv"),
         ("evaluate", "run", *data, "--json", "mine.csv"),

@@ -350,13 +350,18 @@ def report(
 @app.command()
 @model_argument
 @click.option(
-    "--data", type=click.Path(path_type=Path), required=True, help="A .npz file with an array X."
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A .npz file with an array X, or a .csv file.",
 )
+@label_option
 @json_option
-def predict(model: Path, data: Path, json_path: Path | None) -> None:
+def predict(model: Path, data: Path, label: str | None, json_path: Path | None) -> None:
     """Print the class that a MODEL (a file or a run's folder) predicts for each sample.
 
-    With --json also the probabilities of all classes, in a file.
+    Of a .csv file all columns are inputs, but that of --label if it is there. With --json also the
+    probabilities of all classes, in a file.
 
     Example: zeroone predict runs/digits --data new.npz --json answers.json
     """
@@ -364,10 +369,10 @@ def predict(model: Path, data: Path, json_path: Path | None) -> None:
     from zeroone.records import write_record
 
     _check_output(json_path, data, model)
-    network, X = _load(model), load_inputs(data)
+    network, X = _load(model), load_inputs(data, label)
     labels = network.predict(X)
-    for label in labels:
-        print(label)
+    for predicted in labels:
+        print(predicted)
     if json_path is not None:
         content = {"classes": network.classes, "predicted": labels.tolist()}
         content["probabilities"] = network.predict_proba(X).tolist()
@@ -403,7 +408,7 @@ def bench_train(
         if isinstance(error, InputError):
             raise
         raise InputError(f"--hidden takes widths such as 300,300, got {hidden!r}.") from None
-    count("samples", samples, least=8)
+    count("samples", samples, least=256)
     record = bench_training(widths, samples, count("repeats", repeats))
     if json_path is not None:
         write_record(json_path, record)
@@ -559,7 +564,7 @@ def main() -> None:
     try:
         app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
-        print(f"zeroone: interrupted{_hint(sys.argv[1:2])}.", file=sys.stderr)
+        print(f"zeroone: interrupted{_hint(sys.argv[1:])}.", file=sys.stderr)
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
@@ -575,14 +580,15 @@ def main() -> None:
     sys.exit(0)
 
 
-def _hint(command: list[str]) -> str:
+def _hint(words: list[str]) -> str:
     """How an interrupted command is taken up again."""
-    hints = {
-        "train": "; the same command with --resume goes on",
-        "matrix": "; the same command goes on, without the cells that are finished",
-        "reproduce": "; the same command goes on, without the cells that are finished",
-    }
-    return hints.get(" ".join(command), "")
+    if words[:1] == ["train"] and "--out" in words[:-1]:
+        out = Path(words[words.index("--out") + 1])
+        kept = any(out.rglob("state.safetensors"))
+        return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
+    if words[:1] in (["matrix"], ["reproduce"]):
+        return "; the same command goes on, without the cells that are finished"
+    return "; the same command begins again"
 
 
 def _complain(sentence: str) -> int:

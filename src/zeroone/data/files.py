@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from zeroone.checks import InputError, nearest
 from zeroone.data.arrays import Split
 from zeroone.data.embedded import EMBEDDED, load_embedded
-from zeroone.data.own import load_csv, load_image_folder, load_npz, read_npz
+from zeroone.data.own import (
+    load_csv,
+    load_csv_inputs,
+    load_image_folder,
+    load_npz,
+    read_npz,
+)
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import from_cache
 
@@ -34,9 +40,13 @@ def load_data(name: str, *, data_dir: Path | None = None, label: str | None = No
     return load_npz(path) if path.suffix == ".npz" else load_csv(path, label)
 
 
-def load_inputs(path: Path) -> NDArray[Any]:
-    """The array X of a ``.npz`` file; labels are not needed."""
+def load_inputs(path: Path, label: str | None = None) -> NDArray[Any]:
+    """The array X of a ``.npz`` file, or the columns of a ``.csv`` file but that of labels."""
+    if path.suffix not in (".npz", ".csv"):
+        raise InputError(f"{path} is neither a .npz nor a .csv file.")
     if not path.is_file():
         raise InputError(f"there is no data file {path}.")
+    if path.suffix == ".csv":
+        return load_csv_inputs(path, label)
     X = read_npz(path, needed=("X",))["X"]
     return X if X.ndim <= 2 else X.reshape(len(X), math.prod(X.shape[1:]))

@@ -92,6 +92,15 @@ def load_csv(path: Path, label: str | None = None) -> Split:
     return Split(path.stem, X, _label_array(path, [row[column] for row in rows], names[column]))
 
 
+def load_csv_inputs(path: Path, label: str | None = None) -> NDArray[np.float64]:
+    """All columns of a ``.csv`` file but the one named, which need not be there."""
+    names, rows = _read_table(path, label)
+    if label in names:
+        column = names.index(label)
+        names, rows = [n for n in names if n != label], _without(rows, column)
+    return _numbers(path, names, rows)
+
+
 def _read_table(path: Path, label: str | None) -> Table:
     """Column names (made up where there is no header) and rows of cells."""
     try:
