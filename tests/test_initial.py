@@ -529,7 +529,7 @@ def test_rivals_on_convolutions_are_counted_like_0_1_networks(spec, monkeypatch)
 
 
 @pytest.mark.parametrize("rival", [True, False])
-def test_features_are_not_dropped(spec, monkeypatch, rival):
+def test_features_are_dropped_and_images_are_not(spec, monkeypatch, rival):
     from zeroone.training.epochs import BatchPlan
 
     seen = []
@@ -539,5 +539,7 @@ def test_features_are_not_dropped(spec, monkeypatch, rival):
     )
     cell = replace(spec.cells()[2 if rival else 1], store=Path("store"))
     run_cell(replace(cell.below, store=Path("store")))
+    body = next(plan for plan in seen if plan.epochs == 2 and not plan.input_dropout)
+    assert body.input_dropout == 0
     run_cell(cell)
-    assert seen[-1].input_dropout == 0
+    assert seen[-1].input_dropout == 0.2

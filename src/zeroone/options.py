@@ -51,7 +51,7 @@ def solver_options(command: Command) -> Command:
         (
             "input-dropout",
             float,
-            "stochastic: inputs dropped (default: 0.2; 0 for convolutions, bodies, few inputs).",
+            "stochastic: inputs dropped (default: 0.2; 0 for convolutions and few inputs).",
         ),
         (
             "smoothing",

@@ -57,9 +57,8 @@ def train_rival(
     task = Task.prepare(X, y, settings, test, name, image, features)
     s, part = settings.stochastic, task.parts["train"]
     model = start(task, rival, settings)
-    of_images = model.convolves or features is not None
     plan = BatchPlan.make(
-        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=of_images
+        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
     rule = AdamRule(model, rival, plan.total)
     learner = Epochs(rule, part, task.scaling, plan, task.augmentation(settings))

@@ -48,8 +48,8 @@ class StochasticSettings:
     smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
         beyond the margin is pulled back
     input_dropout: the share of inputs set to their mean while training; None takes 0.2, or 0 where
-        a sample has fewer than 16 features, is an image for a convolution or comes from a body, or
-        where there are fewer than 100 samples
+        a sample has fewer than 16 features or is an image for a convolution, or where there are
+        fewer than 100 samples
     lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing
     keep: the share of hidden units to keep, instead of lam; None keeps all
     """

@@ -199,7 +199,7 @@ def _make_learner(
         s.batch,
         s.input_dropout,
         settings.seed,
-        of_images=len(network.operators[0].shape_in) > 1 or task.features is not None,
+        of_images=len(network.operators[0].shape_in) > 1,
     )
     widths = [p.units for p in settings.plans]
     solver = StochasticBCD(network, s, plan.total, widths=None if fresh else widths)
