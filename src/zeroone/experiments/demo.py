@@ -1,4 +1,4 @@
-"""``zeroone demo``: 0/1 networks on real handwritten digits, beside others, in about a minute."""
+"""``zeroone demo``: 0/1 networks on real handwritten digits, beside others, in a minute or two."""
 
 from pathlib import Path
 from typing import Any
