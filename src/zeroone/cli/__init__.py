@@ -1,0 +1,56 @@
+"""The command line: argument parsing only. Wrong input ends with one sentence and exit code 2."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from zeroone.allocator import keep_freed_memory
+from zeroone.checks import InputError
+from zeroone.cli import compare, completion, data, learn, models
+from zeroone.cli.group import app
+
+__all__ = ["app", "compare", "completion", "data", "learn", "main", "models"]
+
+
+def main() -> None:
+    """Run a command: exit 0 on success, 2 on wrong input, 130 when interrupted."""
+    # A waiting thread spins a little, then sleeps: spinning for long costs minutes on a busy
+    # machine, sleeping at once a factor of three on an idle one.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    keep_freed_memory()
+    try:
+        app(standalone_mode=False, prog_name="zeroone")
+    except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
+        print(f"zeroone: interrupted{_hint(sys.argv[1:])}.", file=sys.stderr)
+        sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
+        sys.exit(2)
+    except click.ClickException as error:
+        sys.exit(_complain(error.format_message()))
+    except InputError as error:
+        sys.exit(_complain(str(error)))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        sys.exit(_complain("there is not enough memory for a network of this size."))
+    sys.exit(0)
+
+
+def _hint(words: list[str]) -> str:
+    """How an interrupted command is taken up again."""
+    if words[:1] == ["train"] and "--out" in words[:-1]:
+        out = Path(words[words.index("--out") + 1])
+        kept = any(out.rglob("state.safetensors"))
+        return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
+    if words[:1] in (["matrix"], ["reproduce"]):
+        return "; the same command goes on, without the cells that are finished"
+    return "; the same command begins again"
+
+
+def _complain(sentence: str) -> int:
+    """One line on stderr; click lists choices over several."""
+    print(f"zeroone: {' '.join(sentence.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,58 @@
+"""What several commands do before they begin."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zeroone.checks import InputError, count
+
+
+def check_output(path: Path | None, *inputs: Path | str) -> None:
+    """Refuse what cannot be written, or would overwrite what is read."""
+    from zeroone.storage import check_writable
+
+    if path is None:
+        return
+    if path.exists() and any(Path(i).exists() and path.samefile(i) for i in inputs):
+        raise InputError(f"{path} is read by this command: write to another file.")
+    check_writable(path)
+
+
+def load_model(model: Path) -> Any:
+    """The network in a file or in a run's folder."""
+    from zeroone.network import load
+
+    return load(model / "model.safetensors" if model.is_dir() else model)
+
+
+def as_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} takes numbers such as 0,0.1,0.2, got {text!r}.") from None
+
+
+def set_threads(threads: int | None) -> None:
+    """As many CPU threads, if it was asked for."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(count("threads", threads, most=1024))
+
+
+@contextmanager
+def output_folder(folder: Path) -> Iterator[None]:
+    """Make the folder before hours of work depend on it; leave no empty one behind a failure."""
+    from zeroone.storage import make_folder
+
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        for path in made:
+            if path.exists() and not any(path.iterdir()):
+                path.rmdir()
+        raise

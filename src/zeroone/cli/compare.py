@@ -1,0 +1,166 @@
+"""The commands that compare methods: matrix, reproduce, bench."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from zeroone.checks import InputError, count
+from zeroone.cli.common import check_output, output_folder, set_threads
+from zeroone.cli.group import Commands, app
+from zeroone.cli.options import data_dir_option, json_option
+
+
+@app.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder of the records."
+)
+@click.option("--seeds", type=int, help="Repetitions of every cell (default: the file's).")
+@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
+@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@data_dir_option
+@json_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+def matrix(
+    spec: Path,
+    out: Path,
+    seeds: int | None,
+    only_failed: bool,
+    jobs: int | None,
+    threads: int,
+    data_dir: Path | None,
+    json_path: Path | None,
+    quiet: bool,
+) -> None:
+    """Compare methods: train every cell of the run matrix in the TOML file SPEC, print tables.
+
+    SPEC names data sets, architectures (f3nn:1000-1000, lenet, convnet, resnet18, ...), methods
+    (relu, sigmoid, swish, selu, tanh, ste, ste-sign, ste-bn, bi-real, ccnn, pcnn, bcd, bcd-hardmax,
+    bcd-half) and seeds, the number of repetitions; docs/measures.md shows all of its entries.
+    Finished cells of the folder are not run again; a cell that fails says why in its record and
+    stops no other. Exit code 1 if a cell failed.
+
+    Example: zeroone matrix experiments/rivals.toml --out runs/rivals
+    """
+    from zeroone.experiments.compare import compare
+    from zeroone.experiments.spec import Spec
+
+    with output_folder(out):
+        failed = compare(
+            Spec.read(spec),
+            out,
+            seeds=seeds,
+            only_failed=only_failed,
+            jobs=jobs,
+            threads=threads,
+            data_dir=data_dir,
+            json_path=json_path,
+            quiet=quiet,
+        )
+    if failed:
+        sys.exit(1)
+
+
+@app.command()
+@click.argument("target")
+@click.option("--seeds", type=int, help="Repetitions of every cell (default: each protocol's).")
+@click.option("--quick", is_flag=True, help="Embedded digits in place of all data: minutes.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of records, tables and figures (default: zeroone-reproduce, or -quick).",
+)
+@click.option("--only", multiple=True, help="Run only this protocol of the target's; repeatable.")
+@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
+@click.option("--no-run", is_flag=True, help="Only make tables and figures of the records.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Where the page goes (default: OUT/results.md)."
+)
+@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@data_dir_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+def reproduce(
+    target: str,
+    seeds: int | None,
+    quick: bool,
+    out: Path | None,
+    only: tuple[str, ...],
+    only_failed: bool,
+    no_run: bool,
+    page: Path | None,
+    jobs: int | None,
+    threads: int,
+    data_dir: Path | None,
+    quiet: bool,
+) -> None:
+    """Reproduce a table or figure of the paper: TARGET, or all of them.
+
+    TARGET: table1, table2, fig-initial, fig-training, fig-noise, fig-activations, fig-prox,
+    parameters, all. Trains what has no record yet, then writes Markdown and LaTeX tables, PNG and
+    SVG figures and a page with a verdict for each of the paper's claims. After an interruption the
+    same command goes on. Exit code 1 if a cell failed.
+
+    Example: zeroone reproduce all --quick
+
+    Example: zeroone reproduce table1 --only mnist-256 --seeds 3 --out results/reproduce
+    """
+    from zeroone.experiments.compare import Effort
+    from zeroone.reproduce.run import reproduce as run_target
+    from zeroone.storage import check_writable
+
+    if page is not None:
+        check_writable(page)
+    out = out or Path("zeroone-reproduce-quick" if quick else "zeroone-reproduce")
+    with output_folder(out):
+        failed = run_target(
+            target,
+            out,
+            Effort(jobs, threads, quiet),
+            quick=quick,
+            seeds=seeds,
+            only=only,
+            only_failed=only_failed,
+            run=not no_run,
+            page=page,
+            data_dir=data_dir,
+        )
+    if failed:
+        sys.exit(1)
+
+
+@app.group(cls=Commands)
+def bench() -> None:
+    """Measure speed, as ratios in one run."""
+
+
+@bench.command("train")
+@click.option("--hidden", default="1000,1000", show_default=True, help="Widths, such as 300,300.")
+@click.option("--samples", default=12_800, show_default=True, help="Random samples an epoch.")
+@click.option("--repeats", default=3, show_default=True, help="Epochs that are timed of each.")
+@click.option("--threads", type=int, help="CPU threads (default: torch's own).")
+@json_option
+def bench_train(
+    hidden: str, samples: int, repeats: int, threads: int | None, json_path: Path | None
+) -> None:
+    """Time an epoch of stochastic BCD, of STE + Adam and of ReLU + Adam, in turns.
+
+    Example: zeroone bench train --hidden 500,500 --threads 1 --json cost.json
+    """
+    set_threads(threads)
+    from zeroone.experiments.bench import bench_training
+    from zeroone.records import write_record
+
+    check_output(json_path)
+    try:
+        widths = [count("every width", int(width), most=10**6) for width in hidden.split(",")]
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"--hidden takes widths such as 300,300, got {hidden!r}.") from None
+    count("samples", samples, least=256)
+    record = bench_training(widths, samples, count("repeats", repeats))
+    if json_path is not None:
+        write_record(json_path, record)

@@ -1,0 +1,90 @@
+"""The commands about data sets."""
+
+from pathlib import Path
+
+import click
+
+from zeroone.checks import InputError, one_of
+from zeroone.cli.common import check_output
+from zeroone.cli.group import Commands, app
+from zeroone.cli.options import data_dir_option, json_option, label_option
+
+
+@app.group(cls=Commands)
+def data() -> None:
+    """Fetch, list and look at data sets."""
+
+
+@data.command("get")
+@click.argument("name")
+@data_dir_option
+@click.option(
+    "--from",
+    "origin",
+    default="auto",
+    show_default=True,
+    help="auto, url (its own site), npm, debian, or a file or folder that you have.",
+)
+@click.option("--quiet", is_flag=True, help="No progress.")
+def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None:
+    """Bring a data set into the cache: mnist, fashion-mnist, cifar10 or cifar100.
+
+    Example: zeroone data get mnist
+
+    Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
+    """
+    from zeroone.data.cache import cache_root, home
+    from zeroone.data.registry import REGISTRY
+    from zeroone.data.sources import obtain
+    from zeroone.experiments.console import say, transfers
+
+    spec = REGISTRY[one_of("data set", name, REGISTRY)]
+    with transfers(quiet=quiet) as report:
+        talk = {} if quiet else {"say": say}
+        found = obtain(spec, origin, data_dir, report=report, **talk)
+    test = len(found.y_test) if found.y_test is not None else 0
+    print(f"{name}: {len(found.y):,} + {test:,} samples in {home(spec, cache_root(data_dir))}")
+
+
+@data.command("list")
+@data_dir_option
+@json_option
+def data_list(data_dir: Path | None, json_path: Path | None) -> None:
+    """List the data sets, and which of them are there.
+
+    Example: zeroone data list
+    """
+    from zeroone.experiments.catalogue import catalogue, print_catalogue
+    from zeroone.records import write_record
+
+    check_output(json_path)
+    entries = catalogue(data_dir)
+    print_catalogue(entries, data_dir)
+    if json_path is not None:
+        write_record(json_path, {"data": entries})
+
+
+@data.command("show")
+@click.argument("name")
+@data_dir_option
+@label_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where the contact sheet goes (default: NAME.png here).",
+)
+def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | None) -> None:
+    """Count the samples of each class and draw a contact sheet.
+
+    Example: zeroone data show mnist --out mnist.png
+    """
+    from zeroone.data.files import load_data
+    from zeroone.experiments.catalogue import print_counts
+    from zeroone.experiments.figures import plot_contact_sheet
+
+    split = load_data(name, data_dir=data_dir, label=label)
+    if out is not None and split.shape is None:
+        raise InputError(f"{name} does not hold images: there is no contact sheet to write.")
+    print_counts(split)
+    if split.shape is not None:
+        print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")
