@@ -32,7 +32,7 @@ def measure(part, width, batch):
     found = []
     for epoch in range(1, plan.epochs + 1):
         rng = plan.generator(epoch)
-        for rows in plan.rows(len(part.y), rng):
+        for rows, _ in plan.rows(part, rng):
             V0 = plan.drop_inputs(scaling.apply(part.X[rows]), rng)
             if solver.k % 10 == 5:
                 inputs = [V0, *network.hidden_bits(V0)[:1]]

@@ -1,8 +1,11 @@
 import signal
+import sys
 
 import pytest
 import torch
 from hypothesis import settings
+
+from zeroone.cli import main
 
 # A shell that starts the tests in the background makes them, and all they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,3 +23,19 @@ def _one_thread():
 @pytest.fixture
 def rng():
     return torch.Generator().manual_seed(20)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run zeroone in an empty folder; give (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "no-cache"))
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["zeroone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run

@@ -1,7 +1,9 @@
 """The command line: what a user types, sees and gets wrong."""
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,30 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from test_data_layouts import TINY_MNIST, write_idx
 from zeroone import load
-from zeroone.cli import main
 from zeroone.data.registry import REGISTRY
+from zeroone.experiments import console
 
 TINY = ["--hidden", "20", "--epochs", "2", "--quiet"]
 EXACT = ["--solver", "exact", "--hidden", "20", "--max-iter", "2", "--quiet"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Run zeroone in an empty folder; give (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "no-cache"))
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["zeroone", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
 
 
 def test_train_evaluate_predict(command, tmp_path):
@@ -506,3 +493,28 @@ def test_channels_come_first(command, tmp_path):
     code, _, err = command("train", "--data", "last.npz", "--out", "run")
     assert code == 2
     assert "seem to have their channels last" in err
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_bar_fits_the_terminal(monkeypatch, width):
+    """With what is done, the rate, the time that is left and the error."""
+    shown = io.StringIO()
+
+    def terminal(**_):
+        return Console(file=shown, width=width, force_terminal=True, color_system=None)
+
+    monkeypatch.setattr(console, "Console", terminal)
+    with console.stages("initial process", "training") as ((first,), _):
+        first.on_start(0, 120)
+        for k in range(1, 4):
+            first.on_batch(k, 5, 10)
+            time.sleep(0.01)
+            entry = {"iteration": k, "loss": 0.5, "train_error": 0.1, "validation_error": 0.25}
+            first.on_iteration(entry | {"flipped": [0.1, 0.2]}, None)
+    last = [line for line in re.split(r"[\r\n]|\x1b\[[\d;?]*[A-Za-z]", shown.getvalue()) if line][
+        -1
+    ]
+    assert len(last) <= width
+    assert re.search(r"initial process .* 3.0/120 +\S+ s each +\d:\d\d:\d\d ", last)
+    assert ("validation 25.00%" in last) == (width == 80)
+    assert ("bits flipped 10.00%-20.00%" in last) == (width == 160)

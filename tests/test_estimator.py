@@ -11,13 +11,14 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from zeroone import Callback, ZeroOneClassifier
+from zeroone import Callback, ZeroOneClassifier, load
 from zeroone.data.embedded import load_embedded
 
 
@@ -352,3 +353,71 @@ def test_the_habits_of_scikit_learn():
     for random_state in (None, np.random.RandomState(3)):
         classifier = ZeroOneClassifier((4,), epochs=1, random_state=random_state)
         assert set(classifier.fit(X, y).predict(X)) <= {"a", "b", "c"}
+
+
+def test_tensors_of_any_kind():
+    X, y = load_digits(return_X_y=True)
+    tensor = torch.tensor(X / 16, requires_grad=True)
+    plain = ZeroOneClassifier((9,), epochs=2).fit(X / 16, y, np.ones(len(y)))
+    same = ZeroOneClassifier((9,), epochs=2).fit(tensor, torch.tensor(y), torch.ones(len(y)))
+    assert np.array_equal(plain.predict_proba(X / 16), same.predict_proba(tensor))
+    halves = tensor.to(torch.bfloat16)  # which numpy does not know; sixteenths are exact in it
+    assert np.array_equal(plain.predict(X / 16), plain.predict(halves))
+    assert np.array_equal(plain.network_.predict(X / 16), plain.network_.predict(halves))
+
+
+def test_early_stopping_and_batches_by_argument():
+    X, y = load_digits(return_X_y=True)
+    clf = ZeroOneClassifier((30,), epochs=60, batch=100, validation=0.2, patience=3).fit(X, y)
+    assert clf.record_["plan"]["batches"] == 15
+    assert clf.record_["data"]["samples"] == {"train": 1437, "validation": 360}
+    assert clf.n_iter_ < 60
+    assert clf.record_["best_iteration"] <= clf.n_iter_ - 3
+    with pytest.raises(ValueError, match="options repeats batch"):
+        ZeroOneClassifier(batch=5, options={"batch": 6}).fit(X, y)
+
+
+def test_verbose_says_how_it_goes(capsys):
+    X, y = load_digits(return_X_y=True)
+    ZeroOneClassifier((9,), epochs=2).fit(X, y)
+    assert capsys.readouterr().err == ""
+    ZeroOneClassifier((9,), epochs=2, verbose=True).fit(X, y)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["training: epoch 1/2", "training: epoch 2/2"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hidden": 5},
+        {"hidden": "5"},
+        {"hidden": (5.5,)},
+        {"epochs": "3"},
+        {"epochs": 2.5},
+        {"lam": "1"},
+        {"keep": "half"},
+        {"batch": 0},
+        {"batch": 2.0},
+        {"validation": "0.1"},
+        {"patience": 1.5, "validation": 0.1},
+        {"head": 3},
+        {"preset": 4},
+        {"options": [1]},
+        {"options": {"epoch": 3}},
+        {"image_shape": 8},
+        {"image_shape": "8,8"},
+        {"callbacks": 3},
+        {"random_state": "a"},
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be(wrong):
+    X, y = np.eye(8), np.arange(8) % 2
+    with pytest.raises(ValueError, match=r"\w"):  # an InputError is one
+        ZeroOneClassifier(**{"epochs": 1} | wrong).fit(X, y)
+
+
+def test_the_network_keeps_the_names_of_columns(tmp_path):
+    frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "size": [4.0, 3, 2, 1]})
+    clf = ZeroOneClassifier((3,), epochs=1).fit(frame, [0, 1, 0, 1])
+    assert load(clf.network_.save(tmp_path / "m.safetensors")).feature_names == ["age", "size"]

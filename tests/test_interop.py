@@ -136,9 +136,28 @@ def test_from_plain_modules():
     torch.testing.assert_close(network.scores(X), images(X).detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_other_ways_to_write_the_same_modules():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(1, 3, (3, 3), padding="same"), nn.MaxPool2d((2, 2), (2, 2)))
+    whole = nn.Sequential(
+        nn.Sequential(block, Step()),
+        nn.Conv2d(3, 4, 3, padding="valid"),
+        nn.AvgPool2d(2, (2, 2)),
+        Step(),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
+    X = torch.randn(9, 1, 8, 8)
+    network = from_torch(whole, image=(1, 8, 8))
+    expected = whole(X).detach()
+    torch.testing.assert_close(network.scores(X.flatten(1)), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
+        (nn.Sequential(nn.Conv2d(1, 2, 2, padding="same")), "padded alike on all sides"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.AvgPool2d(2, divisor_override=3)), "side by side"),
         (nn.Linear(2, 2), "only modules of to_torch and nn.Sequential"),
         (nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), "follows a layer without a Step"),
         (

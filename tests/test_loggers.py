@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from test_cli import command  # noqa: F401
 from zeroone import Callback, CSVLogger, TensorBoardLogger, ZeroOneClassifier
 from zeroone.data.embedded import load_embedded
 from zeroone.training import TrainSettings, train
@@ -116,7 +115,7 @@ def test_tensorboard_that_is_not_there(monkeypatch, tmp_path):
         TensorBoardLogger(tmp_path)
 
 
-def test_logs_on_the_command_line(command, tmp_path):  # noqa: F811
+def test_logs_on_the_command_line(command, tmp_path):
     words = ["--hidden", "8", "--epochs", "2", "--quiet", "--out", "run"]
     code, _, _ = command("train", "--data", "digits", *words, "--csv", "log.csv")
     assert code == 0
@@ -125,7 +124,7 @@ def test_logs_on_the_command_line(command, tmp_path):  # noqa: F811
     assert (code, err) == (2, "zeroone: the folder away does not exist.\n")
 
 
-def test_what_is_read_is_not_overwritten(command, tmp_path):  # noqa: F811
+def test_what_is_read_is_not_overwritten(command, tmp_path):
     rng = np.random.default_rng(0)
     lines = ["a,b,kind", *(f"{x:.3f},{y:.3f},{x > y}" for x, y in rng.normal(size=(40, 2)))]
     (tmp_path / "mine.csv").write_text("\n".join(lines))
@@ -151,7 +150,7 @@ def test_what_is_read_is_not_overwritten(command, tmp_path):  # noqa: F811
     assert (tmp_path / "mine.csv").read_text() == before
 
 
-def test_predictions_as_json(command, tmp_path):  # noqa: F811
+def test_predictions_as_json(command, tmp_path):
     words = ["--hidden", "8", "--epochs", "1", "--quiet", "--out", "run"]
     command("train", "--data", "digits", *words)
     np.savez(tmp_path / "new.npz", X=np.zeros((3, 64)))
@@ -164,13 +163,13 @@ def test_predictions_as_json(command, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(command, shell):  # noqa: F811
+def test_completion(command, shell):
     code, out, _ = command("completion", shell)
     assert code == 0
     assert "_ZEROONE_COMPLETE" in out
 
 
-def test_completion_completes(command, monkeypatch):  # noqa: F811
+def test_completion_completes(command, monkeypatch):
     monkeypatch.setenv("_ZEROONE_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "zeroone rep")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -179,7 +178,7 @@ def test_completion_completes(command, monkeypatch):  # noqa: F811
     assert out.split() == ["plain,report", "plain,reproduce"]
 
 
-def test_bench_train(command, tmp_path):  # noqa: F811
+def test_bench_train(command, tmp_path):
     words = ["--hidden", "20,10", "--samples", "512", "--repeats", "2", "--threads", "1"]
     code, out, _ = command("bench", "train", *words, "--json", "cost.json")
     assert code == 0
@@ -194,7 +193,37 @@ def test_bench_train(command, tmp_path):  # noqa: F811
         assert err.count("\n") == 1
 
 
-def test_unknown_shells(command):  # noqa: F811
+def test_unknown_shells(command):
     code, _, err = command("completion", "fsh")
     assert code == 2
     assert "Did you mean 'fish'?" in err
+
+
+def test_columns_are_found_by_their_names(command, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [(f"{x:.3f}", f"{100 * y:.3f}", x > y) for x, y in rng.normal(size=(60, 2))]
+    files = {
+        "mine.csv": ("a,b,kind", lambda x, y, kind: f"{x},{y},{kind}"),
+        "turned.csv": ("extra,kind,b,a", lambda x, y, kind: f"7,{kind},{y},{x}"),
+        "bare.csv": ("a,b", lambda x, y, kind: f"{x},{y}"),
+        "other.csv": ("A,b,kind", lambda x, y, kind: f"{x},{y},{kind}"),
+    }
+    for name, (header, line) in files.items():
+        (tmp_path / name).write_text("\n".join([header, *(line(*row) for row in rows)]))
+    words = ["--hidden", "6", "--epochs", "5", "--quiet", "--out", "run"]
+    assert command("train", "--data", "mine.csv", *words)[0] == 0
+    answers = [
+        command("predict", "run", "--data", f"{f}.csv")[1] for f in ("mine", "turned", "bare")
+    ]
+    assert len(answers[0].split()) == 60
+    assert answers[0] == answers[1] == answers[2]
+    same = [
+        command("evaluate", "run", "--data", f"{name}.csv", "--label", "kind")[1]
+        for name in ("mine", "turned")
+    ]
+    assert same[0] == same[1]
+    for name in ("evaluate", "predict"):
+        code, _, err = command(name, "run", "--data", "other.csv")
+        assert code == 2
+        assert "lacks 1 of the 2 columns that the network takes, such as 'a'" in err
+    assert command("predict", "run", "--data", "mine.csv", "--quiet", "--threads", "1")[1] == ""

@@ -10,6 +10,7 @@ from zeroone import Callback, TrainSettings, load, train
 from zeroone.data.embedded import load_embedded
 from zeroone.scaling import Scaling
 from zeroone.training.epochs import BatchPlan
+from zeroone.training.lines import Lines
 from zeroone.training.parts import Part
 
 
@@ -257,11 +258,14 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
     images = Part(torch.zeros(1500, 64), torch.zeros(1500))
     assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
     assert (make(60_000).epochs, make(60_000).batches, make(5).batches) == (10, 235, 1)
-    rows = plan.rows(1437, plan.generator(1))
-    assert {len(r) for r in rows} == {239, 240}
-    assert sorted(torch.cat(rows).tolist()) == list(range(1437))
-    assert plan.rows(1437, plan.generator(2))[0].tolist() != rows[0].tolist()
-    assert plan.rows(1437, plan.generator(1))[0].tolist() == rows[0].tolist()
+    part = Part(torch.zeros(1437, 20), torch.zeros(1437))
+    first, second, again = (
+        [rows.tolist() for rows, _ in plan.rows(part, plan.generator(epoch))] for epoch in (1, 2, 1)
+    )
+    assert {len(rows) for rows in first} == {239, 240}
+    assert sorted(row for rows in first for row in rows) == list(range(1437))
+    assert second[0] != first[0]
+    assert again == first
     with pytest.raises(ValueError, match="batch=6 is larger than the 5 training samples"):
         make(5, batch=6)
 
@@ -296,3 +300,21 @@ def test_the_training_error_is_scored_on_a_sample_spread_over_all(digits):
     part = Part(torch.arange(50.0)[:, None], torch.arange(50))
     assert part.sample(50) is part
     assert part.sample(3).y.tolist() == [0, 24, 49]
+
+
+def test_plain_lines_every_half_minute(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("zeroone.training.lines.time.monotonic", lambda: now[0])
+    lines = Lines("training")
+    lines.on_start(0, 100)
+    for k in range(1, 5):
+        for batch in range(1, 11):
+            now[0] += 4
+            lines.on_batch(k, batch, 10)
+        lines.on_iteration({"iteration": k, "loss": 0.5, "test_error": 0.25}, None)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training: 80% of 1/100, about 66 min left"
+    assert said[1] == "training: 60% of 2/100, about 66 min left"
+    assert len(said) == 5  # 160 seconds, one at most every 30
+    lines.on_iteration({"iteration": 10, "loss": 0.5, "test_error": 0.25}, None)
+    assert "training: epoch 10/100, loss 0.5, test error 25.00%" in capsys.readouterr().err

@@ -10,6 +10,8 @@ from zeroone.operators import Conv2d, Dense
 from zeroone.scaling import Scaling
 from zeroone.solvers.signals import u_drawn, u_expected, u_half
 from zeroone.training import TrainSettings, train
+from zeroone.training.epochs import BatchPlan
+from zeroone.training.parts import Part
 
 TIMES = torch.tensor([2, 1, 3])
 
@@ -87,3 +89,15 @@ def test_samples_without_weight_are_not_there():
     exact = TrainSettings.from_options(hidden=(8,), solver="exact")
     with pytest.raises(InputError, match="weights of samples are for solver='stochastic'"):
         train(X, y, exact, sample_weight=weights)
+
+
+def test_a_heavy_sample_is_spread_over_the_batches():
+    weights = torch.tensor([9.0, 0.5, 2.0, 100.0])
+    part = Part(torch.zeros(4, 2), torch.zeros(4), weights)
+    for batches, turns in ((1, [1, 1, 1, 1]), (3, [3, 1, 1, 3]), (20, [5, 1, 1, 20])):
+        plan = BatchPlan(1, batches, 0.0, 0)
+        rows, shares = zip(*plan.rows(part, plan.generator(1)), strict=True)
+        seen = torch.cat(rows)
+        assert torch.bincount(seen).tolist() == turns
+        total = torch.zeros(4).index_add_(0, seen, torch.cat(shares))
+        torch.testing.assert_close(total, weights)

@@ -18,13 +18,18 @@ from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
 )
+from torch import Tensor
 
-from zeroone.checks import InputError
+from zeroone.checks import InputError, count
 from zeroone.counts import active_units
+from zeroone.inputs import as_array
 from zeroone.network import Network
 from zeroone.training import Callback, Run, TrainSettings, train
+from zeroone.training.lines import Lines
 from zeroone.training.online import OnlineLearner
 
+# That are settings of a training by the same names.
+ARGUMENTS = ("hidden", "epochs", "lam", "keep", "batch", "validation", "patience", "max_iter")
 SMALL = 200_000  # numbers in X, up to which float64 costs nothing that would be noticed
 
 
@@ -38,6 +43,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     head: 'softmax' or 'hardmax' (the paper's)
     lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
     keep: the share of hidden units that the stochastic solver keeps; None keeps all
+    batch: samples a batch; None takes 256, or all if there are fewer
+    validation: the share of the samples that ``fit`` holds out and scores after every epoch
+    patience: stop after so many epochs without a better error there, and go back to the best
     max_iter: sweeps of the exact solver, or epochs where these are not given; None takes the
         preset's or the solver's
     preset: 'paper' for the printed settings, with their solver and head
@@ -45,6 +53,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         then have these axes, too
     class_weight: None, 'balanced' or a weight for each class, times ``sample_weight``
     warm_start: whether ``fit`` goes on with the network of the last ``fit``
+    verbose: whether to say how training goes, on stderr
     callbacks: of the training, see ``zeroone.Callback``
     options: further settings of ``zeroone.TrainSettings`` or of the solver, by name. Without a
         ``dtype`` among them, small data are trained in float64
@@ -68,11 +77,15 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: str = "softmax",
         lam: float | None = None,
         keep: float | None = None,
+        batch: int | None = None,
+        validation: float | None = None,
+        patience: int | None = None,
         max_iter: int | None = None,
         preset: str | None = None,
         image_shape: tuple[int, ...] | None = None,
         class_weight: Any = None,
         warm_start: bool = False,
+        verbose: bool | int = False,
         callbacks: Sequence[Callback] | None = None,
         options: dict[str, Any] | None = None,
         random_state: Any = 0,
@@ -83,11 +96,15 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head = head
         self.lam = lam
         self.keep = keep
+        self.batch = batch
+        self.validation = validation
+        self.patience = patience
         self.max_iter = max_iter
         self.preset = preset
         self.image_shape = image_shape
         self.class_weight = class_weight
         self.warm_start = warm_start
+        self.verbose = verbose
         self.callbacks = callbacks
         self.options = options
         self.random_state = random_state
@@ -95,7 +112,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "ZeroOneClassifier":
         """Train on the samples X (rows) with the class labels y."""
         image = self._image()
-        X, y = validate_data(self, self._flat(X), y)
+        X, y = validate_data(self, self._flat(X), _plain(y))
         check_classification_targets(y)
         settings = self._settings(X)
         run = train(
@@ -103,9 +120,10 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y,
             settings,
             image=image,
-            callbacks=self.callbacks or (),
+            callbacks=self._callbacks(),
             sample_weight=self._weights(X, y, sample_weight),
             start=self.network_ if self.warm_start and hasattr(self, "network_") else None,
+            feature_names=getattr(self, "feature_names_in_", None),
         )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
@@ -129,7 +147,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("the first call of partial_fit needs classes, all labels there are.")
         if self.class_weight == "balanced":
             raise InputError("a piece does not tell how frequent classes are: give class_weight.")
-        X, y = validate_data(self, self._flat(X), y, reset=first)
+        X, y = validate_data(self, self._flat(X), _plain(y), reset=first)
         check_classification_targets(y)
         known = self.classes_ if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
@@ -178,18 +196,26 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs: NDArray[Any] = validate_data(self, self._flat(X), reset=False)
         return inputs
 
+    def _callbacks(self) -> list[Callback]:
+        given = [] if self.callbacks is None else self.callbacks
+        if not isinstance(given, Sequence) or not all(isinstance(c, Callback) for c in given):
+            raise InputError(f"callbacks must be a list of zeroone.Callback, got {given!r}.")
+        return [*given, *([Lines("training")] if self.verbose else [])]
+
     def _image(self) -> tuple[int, ...] | None:
         """Channels, height, width."""
         if self.image_shape is None:
             return None
-        shape = tuple(int(side) for side in self.image_shape)
-        if len(shape) not in (2, 3):
-            raise InputError(f"image_shape is (channels, height, width), got {self.image_shape!r}.")
+        shape: Any = self.image_shape
+        if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) not in (2, 3):
+            raise InputError(f"image_shape is (channels, height, width), got {shape!r}.")
+        shape = tuple(count("every side of image_shape", side) for side in shape)
         return shape if len(shape) == 3 else (1, *shape)
 
     def _flat(self, X: Any) -> Any:
         """One sample a row, if samples come as images."""
         image = self._image()
+        X = _plain(X)
         shape = getattr(X, "shape", ())
         if image is None or len(shape) <= 2:
             return X
@@ -206,15 +232,13 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[Any] | None:
         if given is None and self.class_weight is None:
             return None
-        weights = np.asarray(_check_sample_weight(given, X, dtype=np.float64))
+        weights = np.asarray(_check_sample_weight(_plain(given), X, dtype=np.float64))
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights
 
     def _settings(self, X: NDArray[Any]) -> TrainSettings:
-        given = {
-            name: getattr(self, name) for name in ("hidden", "epochs", "lam", "keep", "max_iter")
-        }
+        given = {name: getattr(self, name) for name in ARGUMENTS}
         if self.preset is None:
             given |= {"solver": self.solver, "head": self.head}
             if self.solver == "stochastic":
@@ -222,7 +246,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 given["epochs"] = most if self.epochs is None else self.epochs
         given["seed"] = self._seed()
         given = {name: value for name, value in given.items() if value is not None}
-        options = self.options or {}
+        options = {} if self.options is None else self.options
+        if not isinstance(options, dict):
+            raise InputError(f"options must be settings by their names, got {options!r}.")
         for name in options.keys() & given.keys():
             raise InputError(f"options repeats {name}, which has an argument of its own.")
         small = {"dtype": "float64"} if X.size <= SMALL else {}
@@ -243,3 +269,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
         self.n_active_ = run.record["result"]["active_units"]
         self.__dict__.pop("_learner", None)  # what partial_fit has learned is over
+
+
+def _plain(values: Any) -> Any:
+    """Tensors as arrays; scikit-learn knows what to do with all else."""
+    return as_array(values) if isinstance(values, Tensor) else values

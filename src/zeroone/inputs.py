@@ -1,13 +1,24 @@
 """From a user's array to a tensor: checked once, with one clear sentence for each fault."""
 
+from typing import Any
+
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
 
 ROWS = 4096  # samples that are looked at together
+
+
+def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    """An array of what may be a tensor: on any device, with a gradient, in a format numpy lacks."""
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    known = values.float() if values.dtype == torch.bfloat16 else values
+    array: NDArray[Any] = known.numpy(force=True)
+    return array
 
 
 def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
@@ -16,7 +27,7 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     Bytes stay bytes; all else becomes ``dtype``. What is memory-mapped and needs no change stays
     on disk.
     """
-    array = X.numpy(force=True) if isinstance(X, Tensor) else np.asarray(X)
+    array = as_array(X)
     if array.ndim != 2:
         raise InputError(
             f"X must be a matrix with one sample a row, got an array of shape {array.shape}."
@@ -56,7 +67,7 @@ def check_width(inputs: Tensor, n_features: int) -> Tensor:
 
 def check_weights(weights: ArrayLike | Tensor, n_samples: int) -> Tensor:
     """One finite number of at least 0 a sample, in double precision."""
-    array = weights.numpy(force=True) if isinstance(weights, Tensor) else np.asarray(weights)
+    array = as_array(weights)
     if array.dtype.kind not in "biuf":
         raise InputError(f"weights of samples must be numbers, got dtype {array.dtype}.")
     if array.shape != (n_samples,):

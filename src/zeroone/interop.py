@@ -77,6 +77,7 @@ class ZeroOneModule(nn.Module):
         self.layers = nn.ModuleList(ZeroOneLayer(layer) for layer in network.layers)
         self.step = Step()
         self.head, self.classes = network.head, list(network.classes)
+        self.feature_names = network.feature_names
 
     def forward(self, X: Tensor) -> Tensor:
         """The scores; samples may keep the axes of images."""
@@ -97,7 +98,9 @@ class ZeroOneModule(nn.Module):
         """A network with copies of the tensors."""
         layers = [layer.as_layer() for layer in self._layers]
         scaling = Scaling(self.centre.clone(), self.scale.clone())
-        return Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
+        network = Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
+        network.feature_names = self.feature_names
+        return network
 
 
 def to_torch(network: Network) -> ZeroOneModule:
@@ -122,7 +125,16 @@ def from_torch(
         return module.as_network()
     if not isinstance(module, nn.Sequential):
         raise InputError("only modules of to_torch and nn.Sequential become 0/1 networks.")
-    return Network(_read(list(module), image), make_head(head), classes=classes)
+    return Network(_read(_chain(module), image), make_head(head), classes=classes)
+
+
+def _chain(module: nn.Sequential) -> list[nn.Module]:
+    """The modules of a chain, those of chains within it among them."""
+    return [
+        inner
+        for part in module
+        for inner in (_chain(part) if isinstance(part, nn.Sequential) else [part])
+    ]
 
 
 def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
@@ -192,12 +204,26 @@ def as_operator(linear: nn.Conv2d | nn.Linear, shape_in: Shape) -> Operator:
         matrix = torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
     if isinstance(linear, nn.Linear):
         return Dense(matrix, shape_in, bias)
-    sides = {*linear.kernel_size}, {*linear.stride}, {*linear.padding}
-    plain = linear.groups == 1 and set(linear.dilation) == {1} and linear.padding_mode == "zeros"
-    if not plain or any(len(side) > 1 for side in sides):
-        raise InputError("convolutions of 0/1 networks are square, with no groups or dilation.")
-    kernel, stride, padding = linear.kernel_size[0], linear.stride[0], int(linear.padding[0])
+    kernel, stride = _side(linear.kernel_size), _side(linear.stride)
+    padding = _side(linear.padding) if not isinstance(linear.padding, str) else None
+    if linear.padding == "valid":
+        padding = 0
+    elif linear.padding == "same" and kernel is not None and kernel % 2:
+        padding = kernel // 2
+    plain = linear.groups == 1 and _side(linear.dilation) == 1 and linear.padding_mode == "zeros"
+    if not plain or kernel is None or stride is None or padding is None:
+        raise InputError(
+            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
+            "dilation."
+        )
     return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+
+
+def _side(size: int | tuple[int, ...]) -> int | None:
+    """The one number of a square, or None."""
+    if isinstance(size, int):
+        return size
+    return int(size[0]) if len(set(size)) == 1 else None
 
 
 def _fitting(linear: nn.Module, V: Tensor, shape: Shape) -> Tensor:
@@ -215,9 +241,10 @@ def _as_pool(module: nn.Module) -> Pool:
     if isinstance(module, nn.Identity):
         return NoPool()
     assert isinstance(module, nn.MaxPool2d | nn.AvgPool2d)
-    plain = module.stride == module.kernel_size and not module.padding and not module.ceil_mode
-    plain = plain and getattr(module, "dilation", 1) == 1
-    if not plain or not isinstance(module.kernel_size, int):
+    size = _side(module.kernel_size)
+    plain = _side(module.stride) == size and _side(module.padding) == 0 and not module.ceil_mode
+    plain = plain and _side(getattr(module, "dilation", 1)) == 1
+    if not plain or size is None or getattr(module, "divisor_override", None):
         raise InputError("poolings of 0/1 networks have square windows, side by side.")
     kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind
-    return make_pool(kind, module.kernel_size)
+    return make_pool(kind, size)

@@ -72,6 +72,7 @@ class Network:
                 f"the scaling is for {len(self.scaling.centre)} features but the network takes "
                 f"{self.n_features}."
             )
+        self.feature_names: list[str] | None = None
         self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
         if len(self.classes) != self.n_classes:
             raise InputError(
@@ -165,6 +166,13 @@ class Network:
                 f"layer {i + 1} needs a shortcut without a bias from samples of shape {needed[0]} "
                 f"to {needed[1]}, got one from {found[0]} to {found[1]}."
             )
+
+    def name_features(self, names: Sequence[str]) -> None:
+        """Remember what the inputs are called, so that they can be found by their names."""
+        plain = all(isinstance(name, str) for name in names)
+        if not plain or (len(set(names)), len(names)) != (self.n_features, self.n_features):
+            raise InputError(f"{self.n_features} inputs need as many names, distinct strings.")
+        self.feature_names = list(names)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -260,6 +268,8 @@ class Network:
             "head": self.head.describe(),
             "classes": self.classes,
         }
+        if self.feature_names is not None:
+            header["features"] = self.feature_names
         tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
         tensors |= {f"layers.{x.layer}.shortcut": x.operator.weight for x in self.shortcuts}
         tensors["scaling.centre"] = self.scaling.centre
@@ -286,7 +296,10 @@ def load(path: str | Path) -> Network:
         scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
         _check_loaded(path, tensors, header["classes"])
         body = _build_body(header["body"], tensors) if "body" in header else None
-        return Network(layers, head, scaling, header["classes"], body)
+        network = Network(layers, head, scaling, header["classes"], body)
+        if "features" in header:
+            network.name_features(header["features"])
+        return network
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 

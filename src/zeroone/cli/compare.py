@@ -8,7 +8,7 @@ import click
 from zeroone.checks import InputError, count
 from zeroone.cli.common import check_output, output_folder, set_threads
 from zeroone.cli.group import Commands, app
-from zeroone.cli.options import data_dir_option, json_option
+from zeroone.cli.options import data_dir_option, json_option, quiet_option, threads_option
 
 
 @app.command()
@@ -22,7 +22,7 @@ from zeroone.cli.options import data_dir_option, json_option
 @click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
 @data_dir_option
 @json_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 def matrix(
     spec: Path,
     out: Path,
@@ -81,7 +81,7 @@ def matrix(
 @click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
 @click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
 @data_dir_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 def reproduce(
     target: str,
     seeds: int | None,
@@ -140,7 +140,7 @@ def bench() -> None:
 @click.option("--hidden", default="1000,1000", show_default=True, help="Widths, such as 300,300.")
 @click.option("--samples", default=12_800, show_default=True, help="Random samples an epoch.")
 @click.option("--repeats", default=3, show_default=True, help="Epochs that are timed of each.")
-@click.option("--threads", type=int, help="CPU threads (default: torch's own).")
+@threads_option
 @json_option
 def bench_train(
     hidden: str, samples: int, repeats: int, threads: int | None, json_path: Path | None

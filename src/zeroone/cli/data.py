@@ -7,7 +7,7 @@ import click
 from zeroone.checks import InputError, one_of
 from zeroone.cli.common import check_output
 from zeroone.cli.group import Commands, app
-from zeroone.cli.options import data_dir_option, json_option, label_option
+from zeroone.cli.options import data_dir_option, json_option, label_option, quiet_option
 
 
 @app.group(cls=Commands)
@@ -25,7 +25,7 @@ def data() -> None:
     show_default=True,
     help="auto, url (its own site), npm, debian, or a file or folder that you have.",
 )
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None:
     """Bring a data set into the cache: mnist, fashion-mnist, cifar10 or cifar100.
 
@@ -36,7 +36,8 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
     from zeroone.data.cache import cache_root, home
     from zeroone.data.registry import REGISTRY
     from zeroone.data.sources import obtain
-    from zeroone.experiments.console import say, transfers
+    from zeroone.experiments.console import transfers
+    from zeroone.training.lines import say
 
     spec = REGISTRY[one_of("data set", name, REGISTRY)]
     with transfers(quiet=quiet) as report:

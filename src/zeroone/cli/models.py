@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from zeroone.cli.common import as_numbers, check_output, load_model
+from zeroone.cli.common import as_numbers, check_output, load_model, set_threads
 from zeroone.cli.group import app
 from zeroone.cli.options import (
     data_dir_option,
@@ -12,6 +12,8 @@ from zeroone.cli.options import (
     json_option,
     label_option,
     model_argument,
+    quiet_option,
+    threads_option,
 )
 
 
@@ -22,6 +24,8 @@ from zeroone.cli.options import (
 @label_option
 @click.option("--noise", help="Standard deviations of Gaussian noise on the inputs: 0,0.1,0.2")
 @json_option
+@threads_option
+@quiet_option
 def evaluate(
     model: Path,
     data: str,
@@ -29,6 +33,8 @@ def evaluate(
     label: str | None,
     noise: str | None,
     json_path: Path | None,
+    threads: int | None,
+    quiet: bool,
 ) -> None:
     """Print the errors and the size of a MODEL (a file or a run's folder) on data.
 
@@ -37,6 +43,7 @@ def evaluate(
 
     Example: zeroone evaluate runs/digits --data digits --noise 0,0.5,1
     """
+    set_threads(threads)
     from zeroone.data.files import load_data
     from zeroone.experiments.evaluate import evaluate_network, print_evaluation
     from zeroone.records import write_record
@@ -45,7 +52,7 @@ def evaluate(
     levels = as_numbers("--noise", noise) if noise is not None else ()
     network = load_model(model)
     split = load_data(data, data_dir=data_dir, label=label)
-    record = evaluate_network(network, split, levels)
+    record = evaluate_network(network, split, levels, quiet=quiet)
     print_evaluation(record)
     if json_path is not None:
         write_record(json_path, record)
@@ -61,21 +68,33 @@ def evaluate(
 )
 @label_option
 @json_option
-def predict(model: Path, data: Path, label: str | None, json_path: Path | None) -> None:
+@threads_option
+@click.option("--quiet", is_flag=True, help="Print no classes: for --json.")
+def predict(
+    model: Path,
+    data: Path,
+    label: str | None,
+    json_path: Path | None,
+    threads: int | None,
+    quiet: bool,
+) -> None:
     """Print the class that a MODEL (a file or a run's folder) predicts for each sample.
 
-    Of a .csv file all columns are inputs, but that of --label if it is there. With --json also the
-    probabilities of all classes, in a file.
+    Columns of a .csv file are found by their names if the model was trained on such a file; else
+    all are inputs, but that of --label if it is there. With --json also the probabilities of all
+    classes, in a file.
 
     Example: zeroone predict runs/digits --data new.npz --json answers.json
     """
+    set_threads(threads)
     from zeroone.data.files import load_inputs
     from zeroone.records import write_record
 
     check_output(json_path, data, model)
-    network, X = load_model(model), load_inputs(data, label)
+    network = load_model(model)
+    X = load_inputs(data, label, network.feature_names)
     labels = network.predict(X)
-    for predicted in labels:
+    for predicted in () if quiet else labels:
         print(predicted)
     if json_path is not None:
         content = {"classes": network.classes, "predicted": labels.tolist()}
@@ -99,12 +118,16 @@ def predict(model: Path, data: Path, label: str | None, json_path: Path | None) 
 )
 @data_dir_option
 @label_option
+@threads_option
+@quiet_option
 def report(
     runs: tuple[Path, ...],
     out: Path,
     data: tuple[str, ...],
     data_dir: Path | None,
     label: str | None,
+    threads: int | None,
+    quiet: bool,
 ) -> None:
     """Write one self-contained HTML page about one or several RUNS, side by side.
 
@@ -114,8 +137,9 @@ def report(
 
     Example: zeroone report runs/digits runs/other --out report.html
     """
+    set_threads(threads)
     from zeroone.report import write_report
 
     check_output(out, *runs, *data)
-    write_report(runs, out, data=data, data_dir=data_dir, label=label)
+    write_report(runs, out, data=data, data_dir=data_dir, label=label, quiet=quiet)
     print(f"report: {out}")

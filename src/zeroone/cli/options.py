@@ -25,10 +25,14 @@ label_option = click.option("--label", help="The label column of a .csv file (de
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 
 
+threads_option = click.option("--threads", type=int, help="CPU threads (default: all cores).")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress.")
+
+
 def run_options(command: Command) -> Command:
     """The options of every command that trains."""
     for option in (
-        click.option("--quiet", is_flag=True, help="No progress."),
+        quiet_option,
         click.option("--threads", type=int, help="CPU threads (default: all cores; demo: 1)."),
         click.option("--seed", default=0, show_default=True, help="Seed of the random start."),
     ):

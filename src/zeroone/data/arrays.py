@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
+from zeroone.inputs import as_array
 from zeroone.network import ClassLabel
 
 
@@ -25,6 +26,7 @@ class Split:
     y_test: NDArray[Any] | None = None
     shape: tuple[int, ...] | None = None  # channels, height, width, if samples are images
     class_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def test(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -62,7 +64,7 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
 
 
 def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
-    labels = y.numpy(force=True) if isinstance(y, Tensor) else np.asarray(y)
+    labels = as_array(y)
     if labels.ndim != 1:
         raise InputError(f"y must be a vector of class labels, got shape {labels.shape}.")
     if len(labels) != n_samples:

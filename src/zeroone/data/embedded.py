@@ -14,7 +14,9 @@ def load_embedded(name: str) -> Split:
     from sklearn.datasets import load_breast_cancer, load_digits
 
     loader = load_digits if name == "digits" else load_breast_cancer
-    X, y = loader(return_X_y=True)
+    bunch = loader()
+    X, y = bunch.data, bunch.target
     rest, test = stratified_cut(y, TEST_SHARE, SPLIT_SEED)
     shape = (1, 8, 8) if name == "digits" else None
-    return Split(name, X[rest], y[rest], X[test], y[test], shape)
+    names = None if name == "digits" else tuple(map(str, bunch.feature_names))
+    return Split(name, X[rest], y[rest], X[test], y[test], shape, feature_names=names)

@@ -1,6 +1,8 @@
 """``--data``: from what a user types to arrays."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from zeroone.checks import InputError, nearest
 from zeroone.data.arrays import Split
 from zeroone.data.embedded import EMBEDDED, load_embedded
 from zeroone.data.own import (
+    find_columns,
     load_csv,
     load_csv_inputs,
     load_image_folder,
@@ -40,13 +43,24 @@ def load_data(name: str, *, data_dir: Path | None = None, label: str | None = No
     return load_npz(path) if path.suffix == ".npz" else load_csv(path, label)
 
 
-def load_inputs(path: Path, label: str | None = None) -> NDArray[Any]:
-    """The array X of a ``.npz`` file, or the columns of a ``.csv`` file but that of labels."""
+def in_order(split: Split, wanted: Sequence[str] | None) -> Split:
+    """The columns that a network takes, found by their names if both sides know them."""
+    if wanted is None or split.feature_names is None or tuple(wanted) == split.feature_names:
+        return split
+    columns = find_columns(split.name, split.feature_names, wanted)
+    X_test = None if split.X_test is None else split.X_test[:, columns]
+    return replace(split, X=split.X[:, columns], X_test=X_test, feature_names=tuple(wanted))
+
+
+def load_inputs(
+    path: Path, label: str | None = None, wanted: Sequence[str] | None = None
+) -> NDArray[Any]:
+    """The array X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
     if path.suffix not in (".npz", ".csv"):
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
     if not path.is_file():
         raise InputError(f"there is no data file {path}.")
     if path.suffix == ".csv":
-        return load_csv_inputs(path, label)
+        return load_csv_inputs(path, label, wanted)
     X = read_npz(path, needed=("X",))["X"]
     return X if X.ndim <= 2 else X.reshape(len(X), math.prod(X.shape[1:]))

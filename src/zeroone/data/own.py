@@ -4,19 +4,34 @@ import csv
 import math
 import zipfile
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.checks import InputError
+from zeroone.checks import InputError, nearest
 from zeroone.data.arrays import Split
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 GREY = ("1", "L", "LA")
-Table = tuple[list[str], list[list[str]]]
+
+
+@dataclass
+class Table:
+    """A ``.csv`` file: the names of its columns (made up where ``header`` is False), its cells."""
+
+    names: list[str]
+    rows: list[list[str]]
+    header: bool
+
+    def pick(self, columns: list[int]) -> "Table":
+        """These columns."""
+        rows = [[row[c] for c in columns] for row in self.rows]
+        return Table([self.names[c] for c in columns], rows, self.header)
 
 
 def load_npz(path: Path) -> Split:
@@ -79,7 +94,8 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 def load_csv(path: Path, label: str | None = None) -> Split:
     """Numbers and one label column: the one named, else the last. A header line is optional."""
-    names, rows = _read_table(path, label)
+    table = _read_table(path, label)
+    names = table.names
     if label is None:
         column = len(names) - 1
     elif label in names:
@@ -88,17 +104,35 @@ def load_csv(path: Path, label: str | None = None) -> Split:
         raise InputError(f"{path} has no column {label!r} (found: {', '.join(names)}).")
     if len(names) < 2:
         raise InputError(f"{path} has one column only: it needs features and a label.")
-    X = _numbers(path, [n for i, n in enumerate(names) if i != column], _without(rows, column))
-    return Split(path.stem, X, _label_array(path, [row[column] for row in rows], names[column]))
+    labels = _label_array(path, [row[column] for row in table.rows], names[column])
+    inputs = table.pick([i for i in range(len(names)) if i != column])
+    unique = table.header and len(set(inputs.names)) == len(inputs.names)
+    known = tuple(inputs.names) if unique else None
+    return Split(path.stem, _numbers(path, inputs), labels, feature_names=known)
 
 
-def load_csv_inputs(path: Path, label: str | None = None) -> NDArray[np.float64]:
-    """All columns of a ``.csv`` file but the one named, which need not be there."""
-    names, rows = _read_table(path, label)
-    if label in names:
-        column = names.index(label)
-        names, rows = [n for n in names if n != label], _without(rows, column)
-    return _numbers(path, names, rows)
+def load_csv_inputs(
+    path: Path, label: str | None = None, wanted: Sequence[str] | None = None
+) -> NDArray[np.float64]:
+    """The columns ``wanted`` of a ``.csv`` file, in their order, if it has a header.
+
+    Without a header, or if nothing is known of columns, all but the label's if it is there.
+    """
+    table = _read_table(path, label)
+    if table.header and wanted is not None:
+        return _numbers(path, table.pick(find_columns(path, table.names, wanted)))
+    return _numbers(path, table.pick([i for i, n in enumerate(table.names) if n != label]))
+
+
+def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the columns are that a network takes."""
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(
+            f"{source} lacks {len(missing)} of the {len(wanted)} columns that the network takes, "
+            f"such as {missing[0]!r}.{nearest(missing[0], found)}"
+        )
+    return [list(found).index(name) for name in wanted]
 
 
 def _read_table(path: Path, label: str | None) -> Table:
@@ -122,7 +156,7 @@ def _read_table(path: Path, label: str | None) -> Table:
     names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
-    return names, cells[1:] if has_header else cells
+    return Table(names, cells[1:] if has_header else cells, has_header)
 
 
 def _is_header(first: list[str], rows: list[list[str]], label: str | None) -> bool:
@@ -140,16 +174,12 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _without(rows: list[list[str]], column: int) -> list[list[str]]:
-    return [row[:column] + row[column + 1 :] for row in rows]
-
-
-def _numbers(path: Path, names: list[str], rows: list[list[str]]) -> NDArray[np.float64]:
+def _numbers(path: Path, table: Table) -> NDArray[np.float64]:
     try:
-        return np.array(rows, dtype=np.float64)
+        return np.array(table.rows, dtype=np.float64)
     except ValueError:
-        for k, row in enumerate(rows):
-            for name, cell in zip(names, row, strict=True):
+        for k, row in enumerate(table.rows):
+            for name, cell in zip(table.names, row, strict=True):
                 if not _is_number(cell):
                     what = "is empty" if cell == "" else f"is not a number ({cell!r})"
                     raise InputError(

@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from zeroone.experiments.cell import FAILED, Cell
-from zeroone.experiments.console import say
 from zeroone.experiments.matrix import Event, Matrix
 from zeroone.experiments.workers import Ended, Progress
+from zeroone.training.lines import say
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from zeroone.checks import InputError, count
 from zeroone.data.files import load_data
 from zeroone.experiments.board import board
 from zeroone.experiments.cell import Cell
-from zeroone.experiments.console import say
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.spec import Spec
 from zeroone.experiments.tables import failures, print_summary, summarise
@@ -16,6 +15,7 @@ from zeroone.experiments.workers import fitting_jobs, usable_cores
 from zeroone.layers import check_layers
 from zeroone.records import new_record, write_record
 from zeroone.storage import check_writable
+from zeroone.training.lines import say
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """What a person sees on the terminal: progress while training, tables afterwards."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,8 +20,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from zeroone.training import Callback
+from zeroone.training.lines import PARTS, Lines, describe, percent, say
 
-PARTS = ("train", "validation", "test")
+WIDE = 140  # columns of a terminal that has room for all there is to say
 
 
 class Bar(Callback):
@@ -42,7 +42,9 @@ class Bar(Callback):
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
         """Say how it stands."""
-        self.bars.update(self.task, completed=entry["iteration"], state=_state(entry))
+        wide = self.bars.console.width >= WIDE
+        state = describe(entry) if wide else _briefly(entry)
+        self.bars.update(self.task, completed=entry["iteration"], state=state)
 
 
 class Rate(ProgressColumn):
@@ -51,38 +53,6 @@ class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Nothing until there is a speed."""
         return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
-
-
-class Lines(Callback):
-    """About ten plain lines, one an epoch or so; four if there is but one."""
-
-    def __init__(self, label: str) -> None:
-        self.label, self.total = label, 0
-        self.begun, self.since = 0, 0.0
-
-    def on_start(self, done: int, total: int) -> None:
-        """Learn how far it is; say where a resumed run goes on."""
-        self.total, self.begun, self.since = total, done, time.monotonic()
-        if done:
-            say(f"{self.label}: goes on after {done} of {total}")
-
-    def on_batch(self, iteration: int, done: int, total: int) -> None:  # noqa: ARG002
-        """A quarter is done, if there is no other sign of life."""
-        if self.total == 1 and done < total and 4 * done // total > 4 * (done - 1) // total:
-            say(f"{self.label}: {100 * done // total}%")
-
-    def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """One line."""
-        k = entry["iteration"]
-        if k % max(1, self.total // 10) == 0 or k == self.total:
-            what = "sweep" if "F" in entry else "epoch"
-            say(f"{self.label}: {what} {k}/{self.total}, {_state(entry)}{self._left(k)}")
-
-    def _left(self, k: int) -> str:
-        """How long the rest will take, if it is worth saying."""
-        each = (time.monotonic() - self.since) / max(1, k - self.begun)
-        seconds = each * (self.total - k)
-        return f", about {seconds / 60:.0f} min left" if seconds >= 60 else ""
 
 
 @contextmanager
@@ -139,16 +109,12 @@ def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None
         yield line
 
 
-def say(sentence: str) -> None:
-    """One line about what is going on, on stderr."""
-    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-
-def _state(entry: dict[str, Any]) -> str:
-    errors = [f"{p} error {_percent(entry[f'{p}_error'])}" for p in PARTS if f"{p}_error" in entry]
-    value = f"F {entry['F']:.4g}" if "F" in entry else f"loss {entry['loss']:.4g}"
-    shares = "-".join(map(_percent, entry.get("flipped", [])))
-    return ", ".join([value, *errors, *([f"bits flipped {shares}"] if shares else [])])
+def _briefly(entry: dict[str, Any]) -> str:
+    """The error that counts most, or what is minimised."""
+    for part in reversed(PARTS):
+        if f"{part}_error" in entry:
+            return f"{part} {percent(entry[f'{part}_error'])}"
+    return describe(entry)
 
 
 def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
@@ -163,7 +129,7 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     for name, result in zip(records, results, strict=True):
         table.add_row(
             escape(name),
-            *(_percent(result.get(f"{p}_error")) for p in parts),
+            *(percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",
             _size(4 * result["parameters"]),
@@ -175,7 +141,3 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
 def _size(n_bytes: float) -> str:
     """Of parameters of four bytes each."""
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.2f}%"

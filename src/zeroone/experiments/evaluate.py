@@ -6,19 +6,24 @@ from typing import Any
 from zeroone.checks import not_negative
 from zeroone.counts import counts
 from zeroone.data.arrays import Split
+from zeroone.data.files import in_order
 from zeroone.metrics import error_rates, noise_errors
 from zeroone.network import Network
 from zeroone.records import new_record
+from zeroone.training.lines import say
 from zeroone.training.parts import known_part
 
 
-def evaluate_network(network: Network, split: Split, noise: Sequence[float] = ()) -> dict[str, Any]:
+def evaluate_network(
+    network: Network, split: Split, noise: Sequence[float] = (), *, quiet: bool = True
+) -> dict[str, Any]:
     """The record of a network's errors, clean and in noise, and of its size.
 
     On the test part, if there is one.
     """
     for level in noise:
         not_negative("every noise level", level)
+    split = in_order(split, network.feature_names)
     X, y = split.test or (split.X, split.y)
     part = known_part(X, y, network.classes, network.n_features, network.dtype)
     record = new_record("evaluation", {"data": split.name, "noise": list(noise)}, seed=0)
@@ -26,7 +31,12 @@ def evaluate_network(network: Network, split: Split, noise: Sequence[float] = ()
     record["samples"] = len(part.y)
     record["result"] = error_rates(network, part.X, part.y) | counts(network)
     if noise:
-        record["result"]["noise"] = noise_errors(network, part.X, part.y, noise)
+        errors = []
+        for k, level in enumerate(noise):
+            if not quiet:
+                say(f"noise {level:g}, level {k + 1} of {len(noise)}")
+            errors += noise_errors(network, part.X, part.y, [level])["errors"]
+        record["result"]["noise"] = {"levels": list(noise), "errors": errors}
     return record
 
 

@@ -77,6 +77,7 @@ def train_one(
                 callbacks=[*callbacks, *loggers],
                 out=out,
                 resume=resume,
+                feature_names=split.feature_names,
             )
     if run.status == "diverged":
         raise InputError(

@@ -141,7 +141,7 @@ def _outgoing(network: Network) -> NDArray[Any]:
     return np.asarray(norms.reshape(network.operators[0].n_out, -1).sum(dim=1).sqrt().numpy())
 
 
-def strongest_inputs(network: Network) -> list[tuple[int, float]]:
+def strongest_inputs(network: Network) -> list[tuple[str, float]]:
     """The inputs with the largest weights, as shares of the largest; none if they are images."""
     operator = network.operators[0]
     if network.body is not None or isinstance(operator, Conv2d):
@@ -149,4 +149,5 @@ def strongest_inputs(network: Network) -> list[tuple[int, float]]:
     norms = operator.linear.detach().square().sum(dim=0).sqrt().numpy()
     order = np.argsort(-norms, kind="stable")[:INPUTS]
     largest = max(float(norms.max()), 1e-30)
-    return [(int(k), float(norms[k]) / largest) for k in order]
+    names = network.feature_names or [f"input {k}" for k in range(len(norms))]
+    return [(names[k], float(norms[k]) / largest) for k in order]

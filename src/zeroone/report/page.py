@@ -12,6 +12,7 @@ from zeroone.checks import InputError
 from zeroone.report.charts import Series, line_chart
 from zeroone.report.runs import Reported, read_run
 from zeroone.storage import replacing
+from zeroone.training.lines import say
 from zeroone.version import __version__
 
 TERMS = ("F", "loss", "sparsity", "ridge", "coupling", "activation")
@@ -25,6 +26,7 @@ def write_report(
     data: Sequence[str] = (),
     data_dir: Path | None = None,
     label: str | None = None,
+    quiet: bool = True,
 ) -> Path:
     """Write the page of these runs, side by side.
 
@@ -33,10 +35,11 @@ def write_report(
     if len(data) not in (0, 1, len(runs)):
         raise InputError(f"data are given once or once a run: {len(data)} for {len(runs)} runs.")
     sources = list(data) if len(data) == len(runs) else [*data, None][:1] * len(runs)
-    reported = [
-        read_run(path, data=source, data_dir=data_dir, label=label)
-        for path, source in zip(runs, sources, strict=True)
-    ]
+    reported = []
+    for k, (path, source) in enumerate(zip(runs, sources, strict=True)):
+        if not quiet and len(runs) > 1:
+            say(f"{path}, run {k + 1} of {len(runs)}")
+        reported.append(read_run(path, data=source, data_dir=data_dir, label=label))
     with replacing(out) as temporary:
         temporary.write_text(render(reported), encoding="utf-8")
     return out

@@ -26,7 +26,7 @@ class Reported:
     lacking: str | None = None
     looks: Looks | None = None
     weights: tuple[str, ...] = ()
-    inputs: tuple[tuple[int, float], ...] = ()
+    inputs: tuple[tuple[str, float], ...] = ()
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from zeroone.checks import one_of
 from zeroone.experiments.compare import Effort, check_data
-from zeroone.experiments.console import say
 from zeroone.reproduce.page import write_page
 from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
 from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made, make
 from zeroone.storage import make_folder
+from zeroone.training.lines import say
 
 ALL = "all"
 PAGE = "results.md"

@@ -19,6 +19,7 @@ from zeroone.training.learner import Iteration, OnBatch, Status, silent
 from zeroone.training.parts import Part
 
 BATCH = 256
+HEAVIEST = 2.0  # what a sample counts in one batch, if it can be spread over several
 LEAST_EPOCHS, LEAST_BATCHES = 10, 2000
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 
@@ -101,8 +102,23 @@ class BatchPlan:
         seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0]
         return torch.Generator().manual_seed(int(seed) >> 1)
 
-    def rows(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
-        """The row numbers of each batch, in random order; sizes differ by one at most."""
+    def rows(self, part: Part, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The row numbers of each batch in random order, and what they weigh there.
+
+        The sizes of batches differ by one at most. A sample that weighs much would drown the others
+        of its batch: it takes several turns, at most as many as there are batches, which share it.
+        """
+        if part.weights is None:
+            for rows in self._shuffled(len(part.y), rng):
+                yield rows, None
+            return
+        times = (part.weights / HEAVIEST).ceil().clamp(1, self.batches).long()
+        turns = torch.arange(len(times)).repeat_interleave(times)
+        for some in self._shuffled(len(turns), rng):
+            rows = turns[some]
+            yield rows, part.weights[rows] / times[rows]
+
+    def _shuffled(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
         return torch.randperm(n, generator=rng).tensor_split(self.batches)
 
     def drop_inputs(self, V0: Tensor, rng: torch.Generator) -> Tensor:
@@ -151,17 +167,16 @@ class Epochs:
     def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
         started = time.perf_counter()
-        wrong, loss = 0, 0.0
+        wrong, seen, loss = 0, 0, 0.0
         for done, (V0, y, weights, rng) in enumerate(self._batches(k), start=1):
             scores = self.rule.update(V0, y, rng, weights)
             losses = self.rule.losses(scores, y)
-            wrong += int((classify(scores) != y).sum())
+            wrong, seen = wrong + int((classify(scores) != y).sum()), seen + len(y)
             loss += float((losses if weights is None else losses * weights).sum())
             on_batch(done, self.batch_plan.batches)
-        n = len(self.part.y)
         entry = {
-            "loss": loss / n,
-            "running_error": wrong / n,
+            "loss": loss / len(self.part.y),
+            "running_error": wrong / seen,
             "seconds": time.perf_counter() - started,
             **self.rule.notes(),
         }
@@ -177,11 +192,10 @@ class Epochs:
     def _batches(
         self, epoch: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None, torch.Generator]]:
-        rng, given = self.batch_plan.generator(epoch), self.part.weights
-        for rows in self.batch_plan.rows(len(self.part.y), rng):
+        rng = self.batch_plan.generator(epoch)
+        for rows, weights in self.batch_plan.rows(self.part, rng):
             X = self.part.X[rows]
             V0 = self.scaling.apply(self.augment.apply(X, rng) if self.augment else X)
-            weights = None if given is None else given[rows]
             yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], weights, rng
 
     def state(self) -> dict[str, Tensor]:

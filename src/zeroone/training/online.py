@@ -54,12 +54,11 @@ class OnlineLearner:
         plan = BatchPlan.make(part, 1, batch, s.input_dropout or 0.0, self.settings.seed)
         self.pieces += 1
         rng, loss = plan.generator(self.pieces), 0.0
-        for rows in plan.rows(n, rng):
-            some = part.rows(rows)
-            V0 = plan.drop_inputs(self.network.scaling.apply(some.X), rng)
-            scores = self.solver.update(V0, some.y, rng, some.weights)
-            losses = self.network.head.losses(scores, some.y)
-            loss += float((losses if some.weights is None else losses * some.weights).sum())
+        for rows, heavy in plan.rows(part, rng):
+            V0 = plan.drop_inputs(self.network.scaling.apply(part.X[rows]), rng)
+            scores = self.solver.update(V0, part.y[rows], rng, heavy)
+            losses = self.network.head.losses(scores, part.y[rows])
+            loss += float((losses if heavy is None else losses * heavy).sum())
         if not math.isfinite(loss):
             raise InputError("training diverged: the loss is no longer finite; take smaller steps.")
         return loss / n

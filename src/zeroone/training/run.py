@@ -80,6 +80,7 @@ def train(
     features: Features | None = None,
     sample_weight: ArrayLike | Tensor | None = None,
     start: Network | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
@@ -96,6 +97,7 @@ def train(
     the same.
     ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
     scaling of the inputs.
+    ``feature_names``: what the inputs are called; the model keeps it.
     """
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
@@ -106,6 +108,8 @@ def train(
     else:
         network = deepcopy(check_start(start, task, settings))
         task = replace(task, scaling=network.scaling)
+    if feature_names is not None:
+        network.name_features(feature_names)
     learner = _make_learner(network, task, settings, fresh=start is None)
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
