@@ -378,3 +378,23 @@ def test_the_residual_of_a_mean_is_shared_by_the_entries_that_receive_it(monkeyp
     monkeypatch.setattr(AvgPool, "receivers", 1)
     assert torch.allclose(shared, weights(2.0))
     assert not torch.allclose(shared, weights(8.0))
+
+
+def test_the_last_step_falls_if_it_is_told_to():
+    network = Network.dense([4, 3, 2], SoftmaxCE())
+    for end, sizes in ((None, [0.3, 0.3, 0.3]), (0.1, [0.3, 0.2, 0.1]), (0.0, [0.3, 0.15, 0.0])):
+        solver = StochasticBCD(network, StochasticSettings(top_step_end=end), 8)
+        found = []
+        for k in (0, 4, 8):
+            solver.k = k
+            found.append(solver.top_step)
+        assert found == pytest.approx(sizes)
+    # A last step of 0 leaves the last layer alone, and only that.
+    V0, y = torch.randn(9, 4), torch.arange(9) % 2
+    solver.k = 8
+    before = [op.weight.clone() for op in network.operators]
+    solver.fresh = False
+    solver.update(V0, y, torch.Generator().manual_seed(0))
+    assert torch.equal(before[1], network.operators[1].weight)
+    with pytest.raises(ValueError, match="top_step_end must be"):
+        StochasticSettings(top_step_end=-0.1)

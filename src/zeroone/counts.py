@@ -114,9 +114,16 @@ class _Active:
 
 
 def _active(model: Layered) -> _Active:
-    """Count from the head down: a unit that feeds only dead units is dead as well.
+    """How many units are left, and between them what links."""
+    links = make_links(model.operators, getattr(model, "shortcuts", ()))
+    return _Active(links, [int(alive.sum()) for alive in alive_units(model)])
 
-    One consumer that is alive is enough.
+
+def alive_units(model: Layered) -> list[Tensor]:
+    """Of the inputs, of the units of each hidden layer and of the classes: who reaches the head.
+
+    From the head down: a unit that feeds only dead units is dead as well. One consumer that is
+    alive is enough.
     """
     operators = model.operators
     links = make_links(operators, getattr(model, "shortcuts", ()))
@@ -130,7 +137,7 @@ def _active(model: Layered) -> _Active:
             if x.source == i
         ]
         alive[i] = torch.stack(reaching).any(dim=0)
-    return _Active(links, [int(alive[i].sum()) for i in sorted(alive)])
+    return [alive[i] for i in sorted(alive)]
 
 
 def _parameters(model: Layered, left: _Active) -> int:

@@ -68,11 +68,14 @@ class ZeroOneModule(nn.Module):
 
     centre: Tensor
     scale: Tensor
+    taken: Tensor | None
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
+        self.register_buffer("taken", network.scaling.taken)
+        self.ranges = network.scaling.inputs
         self.body = deepcopy(network.body)
         self.layers = nn.ModuleList(ZeroOneLayer(layer) for layer in network.layers)
         self.step = Step()
@@ -81,7 +84,7 @@ class ZeroOneModule(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """The scores; samples may keep the axes of images."""
-        V0 = Scaling(self.centre, self.scale).apply(X.flatten(1))
+        V0 = Scaling(self.centre, self.scale, self.taken).apply(X.flatten(1))
         if self.body is not None:
             V0 = self.body(V0)
         V = recent(V0, (layer.skip for layer in self._layers))
@@ -97,7 +100,7 @@ class ZeroOneModule(nn.Module):
     def as_network(self) -> Network:
         """A network with copies of the tensors."""
         layers = [layer.as_layer() for layer in self._layers]
-        scaling = Scaling(self.centre.clone(), self.scale.clone())
+        scaling = Scaling(self.centre.clone(), self.scale.clone(), self.taken, self.ranges)
         network = Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
         network.feature_names = self.feature_names
         return network

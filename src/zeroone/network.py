@@ -26,11 +26,13 @@ from zeroone.layers import Layer, LayerPlan, Link, build_layers, make_links, rec
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
 from zeroone.pooling import make_pool
-from zeroone.scaling import Scaling
+from zeroone.scaling import InputRange, Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 3  # with shortcuts; without them 2 with a body and 1 without, for older readers
+# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a body, 1 none of these. A file has the oldest
+# that says all of it, for older readers.
+FORMAT_VERSION = 4
 BATCH_ROWS, BODY_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
@@ -66,11 +68,11 @@ class Network:
             )
         for i in range(len(self.layers)):
             self._check_shortcut(i)
-        self.scaling = scaling or Scaling.identity(self.n_features, self.dtype)
-        if len(self.scaling.centre) != self.n_features:
+        first = body.n_inputs if body else self.layers[0].operator.n_inputs
+        self.scaling = scaling or Scaling.identity(first, self.dtype)
+        if self.scaling.n_taken != first:
             raise InputError(
-                f"the scaling is for {len(self.scaling.centre)} features but the network takes "
-                f"{self.n_features}."
+                f"the scaling is for {self.scaling.n_taken} features but the network takes {first}."
             )
         self.feature_names: list[str] | None = None
         self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
@@ -181,8 +183,8 @@ class Network:
 
     @property
     def n_features(self) -> int:
-        """How many inputs a sample has."""
-        return self.body.n_inputs if self.body else self.layers[0].operator.n_inputs
+        """How many inputs a sample has, those that are left out included."""
+        return len(self.scaling.centre)
 
     @property
     def n_classes(self) -> int:
@@ -255,8 +257,10 @@ class Network:
     @property
     def _format_version(self) -> int:
         """The oldest that a reader must know: one that leaves out what it does not is worse."""
-        if self.shortcuts:
+        if self.scaling.taken is not None:
             return FORMAT_VERSION
+        if self.shortcuts:
+            return 3
         return 1 if self.body is None else 2
 
     def save(self, path: str | Path) -> Path:
@@ -274,6 +278,13 @@ class Network:
         tensors |= {f"layers.{x.layer}.shortcut": x.operator.weight for x in self.shortcuts}
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
+        if self.scaling.taken is not None:
+            header["taken"] = self.scaling.taken.tolist()
+        ranges = self.scaling.inputs
+        if ranges is not None:
+            header["bytes"] = ranges.are_bytes
+            if not ranges.are_bytes:
+                tensors |= {"scaling.low": ranges.low, "scaling.high": ranges.high}
         if self.body is not None:
             header["body"] = self.body.describe()
             tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
@@ -293,8 +304,8 @@ def load(path: str | Path) -> Network:
     try:
         layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
-        scaling = Scaling(tensors["scaling.centre"], tensors["scaling.scale"])
-        _check_loaded(path, tensors, header["classes"])
+        scaling = _build_scaling(header, tensors)
+        _check_loaded(path, tensors, scaling, header["classes"])
         body = _build_body(header["body"], tensors) if "body" in header else None
         network = Network(layers, head, scaling, header["classes"], body)
         if "features" in header:
@@ -304,12 +315,26 @@ def load(path: str | Path) -> Network:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 
 
-def _check_loaded(path: str | Path, tensors: dict[str, Tensor], classes: Any) -> None:
+def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
+    centre, taken, ranges = tensors["scaling.centre"], None, None
+    if "taken" in header:
+        numbers = [count("the number of an input", k, least=0) for k in header["taken"]]
+        taken = torch.tensor(numbers, dtype=torch.long)
+    if header.get("bytes"):
+        low = torch.zeros_like(centre)
+        ranges = InputRange(low, low + 255, are_bytes=True)
+    elif "scaling.low" in tensors:
+        ranges = InputRange(tensors["scaling.low"], tensors["scaling.high"])
+    return Scaling(centre, tensors["scaling.scale"], taken, ranges)
+
+
+def _check_loaded(
+    path: str | Path, tensors: dict[str, Tensor], scaling: Scaling, classes: Any
+) -> None:
     dtypes = {tensor.dtype for tensor in tensors.values()}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
-    scale, centre = tensors["scaling.scale"], tensors["scaling.centre"]
-    if centre.ndim != 1 or not Scaling(centre, scale).fits(len(centre)):
+    if scaling.centre.ndim != 1 or not scaling.fits(len(scaling.centre)):
         raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     if not plain or len(set(classes)) != len(classes):

@@ -1,6 +1,6 @@
 """Centring and scaling of the inputs, learned on the training data and kept with the network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,15 +11,48 @@ UNLIKE = 10  # spreads of which the largest is so many times the median are of u
 
 
 @dataclass(frozen=True)
+class InputRange:
+    """What raw inputs look like: bytes, or numbers between a smallest and a largest, by feature.
+
+    Exports need it: a network of integers takes bytes.
+    """
+
+    low: Tensor
+    high: Tensor
+    are_bytes: bool = False
+
+    @classmethod
+    def of(cls, X: Tensor, dtype: torch.dtype) -> "InputRange":
+        """Of some raw inputs."""
+        if X.dtype == torch.uint8:
+            low = torch.zeros(X.shape[1], dtype=dtype)
+            return cls(low, low + 255, are_bytes=True)
+        parts = torch.split(X, ROWS)
+        low = torch.stack([rows.amin(dim=0) for rows in parts]).amin(dim=0)
+        high = torch.stack([rows.amax(dim=0) for rows in parts]).amax(dim=0)
+        return cls(low.to(dtype), high.to(dtype))
+
+    def fits(self, n_features: int) -> bool:
+        """Whether it is one of so many features at all."""
+        shapes = self.low.shape == self.high.shape == (n_features,)
+        return shapes and bool((self.low <= self.high).all())
+
+
+@dataclass(frozen=True)
 class Scaling:
     """x -> (x - centre) / scale: one centre a feature, and one scale for all of them or one each.
 
     A common scale keeps the features' relative sizes, which for pixels carry meaning. Features
     measured in units of their own (an age, an area) need a scale each.
+
+    ``taken``: the numbers of the features that are used at all, in rising order; None uses all.
+    ``inputs``: what raw inputs look like, if it is known.
     """
 
     centre: Tensor
     scale: Tensor  # one number, or one a feature
+    taken: Tensor | None = None
+    inputs: InputRange | None = None
 
     @classmethod
     def fit(
@@ -54,18 +87,39 @@ class Scaling:
         else:
             scale = spreads.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
-        return cls(centre.to(dtype), scale.to(dtype))
+        return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype))
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
         """Leave the inputs as they are."""
         return cls(torch.zeros(n_features, dtype=dtype), torch.ones((), dtype=dtype))
 
+    @property
+    def n_taken(self) -> int:
+        """How many features are used."""
+        return len(self.centre if self.taken is None else self.taken)
+
     def fits(self, n_features: int) -> bool:
         """Whether it is a scaling of so many features at all: what comes from a file may not be."""
         shapes = self.centre.shape == (n_features,) and self.scale.shape in {(), (n_features,)}
-        return shapes and bool((self.scale > 0).all())
+        ranges = self.inputs is None or self.inputs.fits(n_features)
+        taken = self.taken is None or _is_rising(self.taken, n_features)
+        return shapes and ranges and taken and bool((self.scale > 0).all())
+
+    def take(self, columns: Tensor) -> "Scaling":
+        """The scaling that uses only these of the features that are used."""
+        return replace(self, taken=columns if self.taken is None else self.taken[columns])
 
     def apply(self, X: Tensor) -> Tensor:
         """The scaled inputs, as floating point numbers."""
-        return (X.to(self.centre.dtype) - self.centre) / self.scale
+        if self.taken is None:
+            return (X.to(self.centre.dtype) - self.centre) / self.scale
+        scale = self.scale if self.scale.ndim == 0 else self.scale[self.taken]
+        return (X[:, self.taken].to(self.centre.dtype) - self.centre[self.taken]) / scale
+
+
+def _is_rising(numbers: Tensor, limit: int) -> bool:
+    """Whether they are distinct numbers below the limit, in their order."""
+    if numbers.ndim != 1 or not len(numbers):
+        return False
+    return bool((numbers.diff() > 0).all()) and int(numbers[0]) >= 0 and int(numbers[-1]) < limit

@@ -16,8 +16,9 @@ from torch import Tensor
 from zeroone.checks import InputError
 
 MODEL = "zeroone"  # the key under which a safetensors file of that kind keeps its header
+INTEGERS = "zeroone-integers"
 STATE = "zeroone-state"
-WHAT = {MODEL: "model", STATE: "training state"}
+WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 
 
 @contextmanager
@@ -114,6 +115,16 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
     except (SafetensorError, OSError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
     return header, tensors
+
+
+def kind_of(path: Path) -> str | None:
+    """Which of the kinds a file says it is."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError):
+        return None
+    return next((kind for kind in WHAT if kind in metadata), None)
 
 
 def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -42,6 +42,8 @@ class StochasticSettings:
     window, window_end: |b| up to which a bit may flip, at the start and at the end
     step, conv_step, top_step: how much of the W block's solution is taken, in hidden dense layers,
         in convolutions and in the last layer
+    top_step_end: of the last layer at the end, to which it falls linearly; None lets it be. On
+        features of a ResNet, which are easily learned by heart, a tenth of ``top_step`` was better
     damping: of the W block, relative to the mean variance of the layer's inputs
     v_step, v_damping: 'one-step' or 'solve' (damped relative to the mean eigenvalue of W^T W)
     u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
@@ -63,6 +65,7 @@ class StochasticSettings:
     step: float = 1.0
     conv_step: float = 10.0
     top_step: float = 0.3
+    top_step_end: float | None = None
     damping: float = 4.0
     v_step: str = "one-step"
     v_damping: float = 10.0
@@ -86,6 +89,8 @@ class StochasticSettings:
         for name in ("step", "conv_step", "top_step"):
             if positive(name, getattr(self, name)) > LARGEST_STEP:
                 raise InputError(f"{name} must be at most {LARGEST_STEP:g}.")
+        if self.top_step_end is not None:
+            not_negative("top_step_end", self.top_step_end)
         one_of("v_step", self.v_step, V_STEPS)
         one_of("u_step", self.u_step, U_STEPS)
         not_negative("lam", self.lam)
@@ -175,6 +180,13 @@ class StochasticBCD:
         return s.window_end + (s.window - s.window_end) * self._left
 
     @property
+    def top_step(self) -> float:
+        """How much of the last W block's solution the next batch takes."""
+        s = self.settings
+        end = s.top_step if s.top_step_end is None else s.top_step_end
+        return end + (s.top_step - end) * self._left
+
+    @property
     def settled(self) -> bool:
         """Whether no more units will be removed."""
         done = 1 - self._left
@@ -225,7 +237,7 @@ class StochasticBCD:
     ) -> None:
         """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
         layer, top = self.network.layers[i], i == len(self.network.layers) - 1
-        size = self.settings.top_step if top else self.settings.step
+        size = self.top_step if top else self.settings.step
         if B.ndim > 2:  # filters, whose positions share the weights
             size = self.settings.conv_step / (B[0, 0].numel() * layer.pool.receivers)
         for link, metric in self._blocks:

@@ -1,0 +1,103 @@
+"""The same network without what does not matter: dead and constant units, inputs nobody uses.
+
+Training with l2,0 empties columns; a unit whose columns are empty everywhere above it is dead, and
+so is one that feeds only dead units. A unit whose bit never changes is constant: what it adds above
+goes into the biases there. Both leave with their rows and columns, and no score changes but by
+rounding.
+"""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+
+from zeroone.counts import alive_units
+from zeroone.layers import Link
+from zeroone.network import Network
+from zeroone.operators import Conv2d, Dense
+
+SURELY = 1e-5  # of what a unit's weights add up to: closer to 0 a constant is not told apart
+
+
+def compress(network: Network) -> Network:
+    """A smaller network with the same scores, to rounding; the one given stays as it is.
+
+    Inputs leave a first layer that is dense and not on a body.
+    """
+    small = deepcopy(network)
+    for i in range(1, len(small.layers)):
+        _fold_constants(small, i)
+    alive = alive_units(small)
+    for i in range(1, len(small.layers)):
+        stay = alive[i].nonzero().flatten()
+        _select(small, i, stay if len(stay) else torch.tensor([0]))
+    inputs = alive[0].nonzero().flatten()
+    if small.body is None and 0 < len(inputs) < len(alive[0]) and _takes_rows(small):
+        for link in small.consumers(0):
+            op = link.operator
+            small.replace(link, op.select(inputs, torch.arange(op.n_out)))
+        small.scaling = small.scaling.take(inputs)
+    return small
+
+
+def _takes_rows(network: Network) -> bool:
+    """Whether whatever takes the inputs takes them one by one."""
+    return all(
+        isinstance(link.operator, Dense) and len(link.operator.shape_in) == 1
+        for link in network.consumers(0)
+    )
+
+
+def _select(network: Network, i: int, stay: Tensor) -> None:
+    """Keep only these units of V[i], i > 0: their rows below and their columns above."""
+    for link in network.consumers(i):
+        op = link.operator
+        network.replace(link, op.select(stay, torch.arange(op.n_out)))
+    for link in network.into(i - 1):
+        op = link.operator
+        network.replace(link, op.select(torch.arange(op.n_in), stay))
+
+
+def _fold_constants(network: Network, i: int) -> None:
+    """Empty the columns of units of V[i] whose bit is known; a 1 goes into the biases above."""
+    never, always = _known_bits(network, i)
+    consumers = network.consumers(i)
+    if not all(_can_fold(network, link) for link in consumers):
+        always = torch.zeros_like(always)
+    for link in consumers:
+        layer = network.layers[link.layer]
+        offset = layer.operator.offset
+        if bool(always.any()) and offset is not None:
+            ones = link.operator.columns_of(always.nonzero().flatten())
+            offset.add_(link.operator.linear[:, ones].sum(dim=1))
+        gone = link.operator.columns_of((never | always).nonzero().flatten())
+        link.operator.linear[:, gone] = 0
+
+
+def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
+    """Of each unit of V[i], whether its bit is 0, or 1, whatever the bits below are.
+
+    Above raw inputs, which have no bounds, only units without weights are known.
+    """
+    least = torch.zeros(network.layers[i - 1].operator.n_out, dtype=torch.float64)
+    most, size = least.clone(), least.clone()
+    for link in network.into(i - 1):
+        W = link.operator.linear.double()
+        bound = torch.inf if link.source == 0 else 1.0
+        most += torch.where(W > 0, W * bound, 0).sum(dim=1)
+        least += torch.where(W < 0, W * bound, 0).sum(dim=1)
+        size += W.abs().sum(dim=1)
+    offset = network.layers[i - 1].operator.offset
+    if offset is not None:
+        most, least = most + offset.double(), least + offset.double()
+        size += offset.double().abs()
+    without = size == (0 if offset is None else offset.double().abs())  # no weights, no rounding
+    margin = torch.where(without, 0, SURELY * size)
+    return most <= -margin, least > margin
+
+
+def _can_fold(network: Network, link: Link) -> bool:
+    """Whether a constant 1 below adds the same everywhere: not at the edge of a padded image."""
+    if isinstance(link.operator, Conv2d) and link.operator.padding:
+        return False
+    return network.layers[link.layer].operator.offset is not None

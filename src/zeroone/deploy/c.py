@@ -1,0 +1,248 @@
+"""The integer form as C99: one header and one source, no allocation, additions only.
+
+No floating point after the inputs, no multiplication after the first layer. ``network.c.jinja``
+holds the code, this file its numbers.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from numpy.typing import NDArray
+
+from zeroone.checks import InputError
+from zeroone.deploy.form import IntegerNetwork, Map, Stage, spread, sum_windows
+from zeroone.storage import replacing
+from zeroone.version import __version__
+
+COLUMNS = 96  # of a line of numbers
+TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A constant array."""
+
+    name: str
+    values: NDArray[Any]
+
+    @property
+    def type(self) -> str:
+        """In C."""
+        return TYPES[self.values.dtype.name]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the generated code, for microcontrollers."""
+
+    flash: int  # bytes of constants
+    ram: int  # bytes of working memory
+
+
+def write_c(network: IntegerNetwork, path: Path) -> Size:
+    """Write ``path`` (.c) and the header beside it (.h); names come from the file's."""
+    name = path.stem
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise InputError(f"{path.name} would make {name!r} a name in C, which it cannot be.")
+    content = describe(network, name)
+    for template, target in (
+        ("network.h.jinja", path.with_suffix(".h")),
+        ("network.c.jinja", path),
+    ):
+        with replacing(target) as temporary:
+            temporary.write_text(_render(template, content), encoding="ascii")
+    return Size(content["flash"], content["ram"])
+
+
+def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
+    """All that the templates need."""
+    inputs = network.inputs
+    own = inputs.taken is not None or not inputs.are_bytes  # whether inputs get a buffer
+    sources = _buffers(network, own)
+    stages = [_stage(network, i, sources) for i in range(len(network.stages))]
+    tables = list(_tables(network))
+    sizes: dict[str, int] = {}
+    for buffer, size in zip(sources, _widths(network), strict=True):
+        if buffer != "sample":
+            sizes[buffer] = max(size, sizes.get(buffer, 0))
+    most = max(m.n_out for m in network.maps)
+    hidden = stages[:-1]
+    kinds = {s["kind"] for s in stages if not s["is_image"]}
+    images = {s["kind"] for s in hidden if s["is_image"]}
+    if any(s["is_image"] and s["shortcut"] for s in hidden):
+        images.add("bits")
+    if any(not s["is_image"] and s["shortcut"] for s in hidden):
+        kinds.add("bits")
+    return {
+        "about": f"A 0/1 network, written by zeroone {__version__}.",
+        "name": name,
+        "NAME": name.upper(),
+        "tables": tables,
+        "buffers": [{"name": b, "size": size} for b, size in sizes.items()],
+        "most_units": most,
+        "labels": [_c_string(str(label)) for label in network.classes],
+        "n_features": inputs.n_features,
+        "n_taken": inputs.n_taken,
+        "gather": inputs.taken is not None,
+        "input_type": "uint8_t" if inputs.are_bytes else "float",
+        "stages": stages,
+        "uses": {
+            "dense_bits": "bits" in kinds,
+            "dense_bytes": "bytes" in kinds,
+            "compare": any(not s["is_image"] for s in hidden),
+            "images": bool(images),
+            "window_bits": "bits" in images,
+            "window_bytes": "bytes" in images,
+        },
+        "flash": sum(table.values.nbytes for table in tables),
+        "ram": sum(sizes.values()) + 4 * most,
+    }
+
+
+def _widths(network: IntegerNetwork) -> list[int]:
+    """Of V[0], V[1], ...: how many numbers."""
+    return [stage.main.n_inputs for stage in network.stages]
+
+
+def _buffers(network: IntegerNetwork, own: bool) -> list[str]:
+    """Where V[0], V[1], ... are kept: two places in turn, unless shortcuts need them for longer."""
+    kept = any(stage.shortcut for stage in network.stages)
+    names = [f"bits_{i if kept else i % 2}" for i in range(len(network.stages))]
+    if not own:
+        names[0] = "sample"
+    return names
+
+
+def _tables(network: IntegerNetwork) -> Sequence[Table]:
+    inputs, tables = network.inputs, []
+    if inputs.taken is not None:
+        tables.append(Table("taken", inputs.taken.astype(np.int32)))
+    if inputs.low is not None and inputs.rate is not None:
+        tables += [Table("low", inputs.low), Table("rate", inputs.rate)]
+    for i, stage in enumerate(network.stages):
+        tables.append(Table(f"weights_{i}", stage.main.weights.T.ravel()))
+        if stage.shortcut is not None:
+            tables.append(Table(f"shortcut_{i}", stage.shortcut.weights.T.ravel()))
+        tables.append(Table(f"limits_{i}", in_order(stage)))
+    return tables
+
+
+def in_order(stage: Stage) -> NDArray[np.int32]:
+    """The thresholds in the order in which they are compared: pooled positions, windows, units.
+
+    Of average pooling, the sums of a window's; of all positions alike, once.
+    """
+    if stage.thresholds.ndim == 1:
+        entries = stage.window**2 if stage.pool == "average" else 1
+        return (stage.thresholds.astype(np.int64) * entries).astype(np.int32)
+    limits = spread(stage.thresholds, stage.main.shape_out)
+    if stage.pool == "average":
+        limits = sum_windows(limits[None], stage.window)[0].astype(np.int32)
+    if stage.pool != "max":
+        return np.ascontiguousarray(limits.transpose(1, 2, 0)).ravel()
+    units, rows, columns = stage.shape_out
+    k = stage.window
+    tiles = limits[:, : rows * k, : columns * k].reshape(units, rows, k, columns, k)
+    return np.ascontiguousarray(tiles.transpose(1, 3, 2, 4, 0)).ravel()
+
+
+def _stage(network: IntegerNetwork, i: int, buffers: list[str]) -> dict[str, Any]:
+    """What the template must know of a layer."""
+    stage = network.stages[i]
+    last = i == len(network.stages) - 1
+    content: dict[str, Any] = {
+        "number": i,
+        "last": last,
+        "is_image": bool(stage.main.kernel),
+        "kind": "bits" if i else "bytes",
+        "units": stage.main.n_out,
+        "n_inputs": stage.main.n_inputs,
+        "source": buffers[i],
+        "target": None if last else buffers[i + 1],
+        "shortcut": None,
+    }
+    if stage.shortcut is not None:
+        content["earlier"] = buffers[i + 1 - stage.skip]
+        content["shortcut"] = f"shortcut_{i}"
+        content["shortcut_inputs"] = stage.shortcut.n_inputs
+    if not stage.main.kernel:
+        return content
+    _, rows, columns = stage.shape_out
+    content |= {
+        "main": _convolution(stage.main, f"weights_{i}"),
+        "main_place": _place(stage.main),
+        "rows": rows,
+        "columns": columns,
+        "positions": rows * columns,
+        "pool": stage.pool,
+        "window": stage.window,
+        "by_position": stage.thresholds.ndim == 3,
+    }
+    arguments = [buffers[i], content["target"]]
+    if stage.shortcut is not None:
+        content["shortcut"] = _convolution(stage.shortcut, f"shortcut_{i}")
+        content["shortcut_place"] = _place(stage.shortcut)
+        arguments.insert(1, content["earlier"])
+    return content | {"arguments": ", ".join(arguments)}
+
+
+def _convolution(linear: Map, weights: str) -> str:
+    channels, height, width = linear.shape_in
+    plane, line = height * width, linear.stride * width
+    numbers = [channels, height, width, plane, linear.kernel, linear.stride, line]
+    numbers += [linear.n_out, linear.kernel * linear.n_out]
+    return f"{{{weights}, {', '.join(map(str, numbers))}}}"
+
+
+def _place(linear: Map) -> str:
+    start = -linear.padding * linear.shape_in[2] - linear.padding
+    return f"{{{-linear.padding}, {-linear.padding}, {start}}}"
+
+
+def _c_string(text: str) -> str:
+    """A literal in ASCII; other characters as UTF-8, in octal."""
+    out = ""
+    for byte in text.encode("utf-8"):
+        plain = 32 <= byte < 127 and chr(byte) not in '"\\?'
+        out += chr(byte) if plain else f"\\{byte:03o}"
+    return f'"{out}"'
+
+
+def _render(template: str, content: dict[str, Any]) -> str:
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["lines"] = _lines
+    text = (resources.files(__package__) / template).read_text(encoding="utf-8")
+    return environment.from_string(text).render(content)
+
+
+def _lines(values: NDArray[Any]) -> str:
+    """Numbers with commas between them, in lines."""
+    if values.dtype == np.float32:
+        words = [f"{_float_literal(float(value))}," for value in values]
+    else:
+        words = [f"{_int_literal(int(value))}," for value in values]
+    lines, line = [], ""
+    for word in words:
+        if len(line) + len(word) + 1 > COLUMNS:
+            lines.append(line)
+            line = ""
+        line += f" {word}" if line else f"    {word}"
+    return "\n".join([*lines, line])
+
+
+def _int_literal(value: int) -> str:
+    return "-2147483647 - 1" if value == -(2**31) else str(value)
+
+
+def _float_literal(value: float) -> str:
+    """Nine digits tell every float32 from the others."""
+    text = f"{value:.9g}"
+    return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"

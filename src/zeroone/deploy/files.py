@@ -1,0 +1,172 @@
+"""Model files: networks of integers are written and read here, both kinds are loaded."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zeroone.checks import InputError, count
+from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.runtime import IntegerModel
+from zeroone.heads import make_head
+from zeroone.network import Network
+from zeroone.network import load as load_network
+from zeroone.pooling import POOLS
+from zeroone.storage import INTEGERS, kind_of, read_tensors, write_tensors
+from zeroone.version import __version__
+
+FORMAT_VERSION = 1
+GEOMETRY = ("kernel", "stride", "padding")
+
+
+def load(path: str | Path) -> Network | IntegerModel:
+    """Read a model: a network, or what ``zeroone compress`` made of one.
+
+    The latter runs its integers in ONNX Runtime. Anything else is refused in one sentence.
+    """
+    if kind_of(Path(path)) == INTEGERS:
+        return IntegerModel(read_integers(Path(path)))
+    return load_network(path)
+
+
+def write_integers(network: IntegerNetwork, path: Path) -> Path:
+    """Write a network of integers as a safetensors file, all or nothing."""
+    inputs = network.inputs
+    header: dict[str, Any] = {
+        "version": FORMAT_VERSION,
+        "package": __version__,
+        "n_features": inputs.n_features,
+        "classes": network.classes,
+        "head": network.head.describe(),
+        "unit": network.unit,
+        "stages": [_describe(stage) for stage in network.stages],
+    }
+    if network.feature_names is not None:
+        header["features"] = network.feature_names
+    arrays: dict[str, NDArray[Any] | None] = {
+        "inputs.taken": None if inputs.taken is None else inputs.taken.astype(np.int32),
+        "inputs.low": inputs.low,
+        "inputs.rate": inputs.rate,
+    }
+    for i, stage in enumerate(network.stages):
+        arrays[f"stages.{i}.weights"] = stage.main.weights
+        arrays[f"stages.{i}.thresholds"] = stage.thresholds
+        if stage.shortcut is not None:
+            arrays[f"stages.{i}.shortcut"] = stage.shortcut.weights
+    tensors = {
+        name: torch.from_numpy(np.ascontiguousarray(array))
+        for name, array in arrays.items()
+        if array is not None
+    }
+    return write_tensors(path, INTEGERS, header, tensors)
+
+
+def read_integers(path: Path) -> IntegerNetwork:
+    """Read what ``write_integers`` wrote, with suspicion."""
+    header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
+    try:
+        described = header["stages"]
+        stages = [_stage(described[i], tensors, i) for i in range(len(described))]
+        return IntegerNetwork(
+            _inputs(header, tensors),
+            stages,
+            _classes(header["classes"]),
+            make_head(header["head"]["kind"], header["head"].get("margin", 0.0)),
+            _unit(header["unit"]),
+            _names(header),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise InputError(f"{path} is not a usable model of integers: {error}") from None
+        raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
+
+
+def _describe(stage: Stage) -> dict[str, Any]:
+    content = _describe_map(stage.main) | {"pool": stage.pool, "window": stage.window}
+    if stage.shortcut is not None:
+        content["shortcut"] = _describe_map(stage.shortcut) | {"skip": stage.skip}
+    return content
+
+
+def _describe_map(linear: Map) -> dict[str, Any]:
+    geometry = {name: getattr(linear, name) for name in GEOMETRY} if linear.kernel else {}
+    return {"in": list(linear.shape_in), **geometry}
+
+
+def _stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Stage:
+    main = _map(described, tensors[f"stages.{i}.weights"])
+    thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32)
+    pool, window = described["pool"], count("a pooling window", described["window"])
+    if pool not in POOLS:
+        raise InputError(f"layer {i + 1} has the unknown pooling {pool!r}.")
+    if "shortcut" not in described:
+        return Stage(main, thresholds, pool, window)
+    shortcut = described["shortcut"]
+    around = _map(shortcut, tensors[f"stages.{i}.shortcut"])
+    return Stage(main, thresholds, pool, window, around, count("a skip", shortcut["skip"], least=2))
+
+
+def _map(described: dict[str, Any], weights: Tensor) -> Map:
+    if weights.ndim != 2:
+        raise InputError("weights are no matrix.")
+    shape = tuple(count("a side", side) for side in described["in"])
+    if len(shape) not in (1, 3):
+        raise InputError(f"samples of shape {shape} are neither rows nor images.")
+    geometry = {
+        name: count(name, described[name], least=0 if name == "padding" else 1, most=10**4)
+        for name in GEOMETRY
+        if name in described
+    }
+    return Map(_array(weights, torch.int8), shape, **geometry)
+
+
+def _inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
+    n = count("the number of inputs", header["n_features"])
+    taken = None
+    if "inputs.taken" in tensors:
+        taken = _array(tensors["inputs.taken"], torch.int32).astype(np.int64)
+        rising = taken.ndim == 1 and len(taken) and bool((np.diff(taken) > 0).all())
+        if not rising or taken[0] < 0 or taken[-1] >= n:
+            raise InputError("the inputs that are taken are not in order.")
+    low = rate = None
+    if "inputs.low" in tensors:
+        low = _array(tensors["inputs.low"], torch.float32)
+        rate = _array(tensors["inputs.rate"], torch.float32)
+        expected = (n if taken is None else len(taken),)
+        finite = bool(np.isfinite(low).all() and np.isfinite(rate).all() and (rate > 0).all())
+        if low.shape != expected or rate.shape != expected or not finite:
+            raise InputError("the range of the inputs is not given for each of them.")
+    return Inputs(n, taken, low, rate)
+
+
+def _array(tensor: Tensor, dtype: torch.dtype) -> NDArray[Any]:
+    if tensor.dtype != dtype:
+        raise InputError(f"numbers of {tensor.dtype} where {dtype} was expected.")
+    array: NDArray[Any] = tensor.numpy()
+    return array
+
+
+def _classes(labels: Any) -> list[Any]:
+    plain = isinstance(labels, list) and all(isinstance(c, int | float | str) for c in labels)
+    if not plain or not labels or len(set(labels)) != len(labels):
+        raise InputError("class labels are not plain and distinct.")
+    return list(labels)
+
+
+def _unit(value: Any) -> float:
+    if type(value) is not float or not math.isfinite(value) or value <= 0:
+        raise InputError(f"the unit of scores is {value!r}.")
+    return value
+
+
+def _names(header: dict[str, Any]) -> list[str] | None:
+    names = header.get("features")
+    if names is None:
+        return None
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != header["n_features"]:
+        raise InputError("the names of inputs are not as many, or not distinct.")
+    return list(names)

@@ -1,0 +1,133 @@
+"use strict";
+// The integer form of a 0/1 network, as the numpy reference defines it, in plain integers.
+
+/** Bytes of base64 text as numbers of 1 or 4 bytes, little-endian on every machine. */
+function decodeNumbers(text, kind) {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  if (kind === "int8") return new Int8Array(bytes.buffer);
+  const view = new DataView(bytes.buffer);
+  const numbers = kind === "int32" ? new Int32Array(raw.length / 4) : new Float32Array(raw.length / 4);
+  for (let i = 0; i < numbers.length; i++) {
+    numbers[i] = kind === "int32" ? view.getInt32(4 * i, true) : view.getFloat32(4 * i, true);
+  }
+  return numbers;
+}
+
+/** What zeroone wrote, ready to run. */
+function readNetwork(data) {
+  const map = (m) => (m ? { ...m, weights: decodeNumbers(m.weights, "int8") } : null);
+  return {
+    ...data,
+    taken: data.taken && decodeNumbers(data.taken, "int32"),
+    low: data.low && decodeNumbers(data.low, "float32"),
+    rate: data.rate && decodeNumbers(data.rate, "float32"),
+    stages: data.stages.map((stage) => ({
+      ...stage,
+      main: map(stage.main),
+      shortcut: map(stage.shortcut),
+      limits: decodeNumbers(stage.limits, "int32"),
+    })),
+  };
+}
+
+/** The bytes of a sample of raw numbers. */
+function asBytes(network, sample) {
+  const n = network.taken ? network.taken.length : network.nFeatures;
+  const bytes = new Uint8Array(n);
+  for (let j = 0; j < n; j++) {
+    const x = sample[network.taken ? network.taken[j] : j];
+    if (!network.low) {
+      bytes[j] = x;
+      continue;
+    }
+    // Each operation is rounded to 32 bits.
+    const moved = Math.fround(Math.fround(x) - network.low[j]);
+    const q = Math.floor(Math.fround(Math.fround(moved * network.rate[j]) + 0.5));
+    bytes[j] = Math.min(255, Math.max(0, q));
+  }
+  return bytes;
+}
+
+/** Add the weights of each input that is not 0, times the input (which is 1 if it is a bit). */
+function addDense(map, V, sums) {
+  const { weights, units } = map;
+  for (let i = 0; i < V.length; i++) {
+    const v = V[i];
+    if (v === 0) continue;
+    const start = i * units;
+    for (let j = 0; j < units; j++) sums[j] += v * weights[start + j];
+  }
+}
+
+/** The same for what one window of a convolution sees. */
+function addWindow(map, V, y, x, sums) {
+  const { weights, units, kernel, stride, padding } = map;
+  const [channels, height, width] = map.shape;
+  let place = 0;
+  for (let c = 0; c < channels; c++) {
+    for (let ky = 0; ky < kernel; ky++) {
+      const row = y * stride - padding + ky;
+      for (let kx = 0; kx < kernel; kx++, place += units) {
+        const column = x * stride - padding + kx;
+        if (row < 0 || row >= height || column < 0 || column >= width) continue;
+        const v = V[(c * height + row) * width + column];
+        if (v === 0) continue;
+        for (let j = 0; j < units; j++) sums[j] += v * weights[place + j];
+      }
+    }
+  }
+}
+
+/** The bits of a layer of images. Limits are in the order in which they are compared. */
+function imageBits(stage, V, earlier) {
+  const { main, shortcut, window: size, pool } = stage;
+  const [units, rows, columns] = stage.out;
+  const bits = new Uint8Array(units * rows * columns);
+  const sums = new Int32Array(units);
+  const byPosition = stage.limits.length > units;
+  let limit = 0;
+  const compare = (position) => {
+    for (let j = 0; j < units; j++) {
+      if (sums[j] > stage.limits[limit + j]) bits[j * rows * columns + position] = 1;
+    }
+    if (byPosition) limit += units;
+  };
+  for (let y = 0; y < rows; y++) {
+    for (let x = 0; x < columns; x++) {
+      sums.fill(0);
+      for (let k = 0; k < size * size; k++) {
+        if (pool === "max") sums.fill(0);
+        const [top, left] = [y * size + Math.floor(k / size), x * size + (k % size)];
+        addWindow(main, V, top, left, sums);
+        if (shortcut) addWindow(shortcut, earlier, top, left, sums);
+        if (pool === "max") compare(y * columns + x);
+      }
+      if (pool !== "max") compare(y * columns + x);
+    }
+  }
+  return bits;
+}
+
+/** The scores of a sample of raw numbers, and the bits of every hidden layer. */
+function run(network, sample) {
+  const V = [asBytes(network, sample)];
+  for (const stage of network.stages.slice(0, -1)) {
+    const below = V[V.length - 1];
+    const earlier = stage.shortcut ? V[V.length - stage.skip] : null;
+    if (stage.main.kernel) {
+      V.push(imageBits(stage, below, earlier));
+      continue;
+    }
+    const sums = new Int32Array(stage.main.units);
+    addDense(stage.main, below, sums);
+    if (stage.shortcut) addDense(stage.shortcut, earlier, sums);
+    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.limits[j] ? 1 : 0)));
+  }
+  const last = network.stages[network.stages.length - 1];
+  const scores = new Int32Array(last.main.units);
+  addDense(last.main, V[V.length - 1], scores);
+  for (let j = 0; j < scores.length; j++) scores[j] += last.limits[j];
+  return { scores, bits: V.slice(1) };
+}

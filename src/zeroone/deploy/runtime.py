@@ -1,0 +1,84 @@
+"""A network of integers that runs: in ONNX Runtime, where all of it is fast."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from zeroone.deploy.form import IntegerNetwork, Sums
+from zeroone.deploy.onnx import make_model
+from zeroone.network import ClassLabel
+
+
+class IntegerModel:
+    """Predicts as ``Network`` does, by integers only; the same scores as ``network``'s, to the bit.
+
+    ``threads``: of ONNX Runtime; None takes as many as torch.
+    """
+
+    def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
+        self.network, self.threads = network, threads
+        self._session: Any = None
+
+    @property
+    def classes(self) -> list[ClassLabel]:
+        """The labels, in the order of the scores."""
+        return self.network.classes
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs a sample has."""
+        return self.network.n_features
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """What they are called, if it is known."""
+        return self.network.feature_names
+
+    @property
+    def session(self) -> Any:
+        """ONNX Runtime's, made when it is first needed."""
+        if self._session is None:
+            self._session = open_session(make_model(self.network).SerializeToString(), self.threads)
+        return self._session
+
+    def scores(self, X: ArrayLike | Tensor) -> Sums:
+        """The int32 scores of raw samples."""
+        raw, rows = self.network.check(X), self.network.rows
+        parts = [
+            self.session.run(["scores"], {"inputs": raw[k : k + rows]})[0]
+            for k in range(0, len(raw), rows)
+        ]
+        return np.concatenate(parts)
+
+    def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """The class label of each sample; the first one where several lead."""
+        labels: NDArray[Any] = np.asarray(self.classes)[self.scores(X).argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """The class probabilities of each sample."""
+        return self.network.probabilities(self.scores(X))
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file that ``zeroone.load`` reads."""
+        from zeroone.deploy.files import write_integers
+
+        return write_integers(self.network, Path(path))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sessions are not pickled: a copy makes its own."""
+        return self.__dict__ | {"_session": None}
+
+
+def open_session(model: str | bytes, threads: int | None = None) -> Any:
+    """A session of ONNX Runtime on the CPU, for a model's bytes or file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
