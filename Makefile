@@ -34,11 +34,14 @@ docs: $(READY)
 	$(BIN)/python -m mkdocs build --quiet --strict
 	@echo "the site is in build/site/index.html"
 
-# What some tests need and say if it is missing: TensorBoard, and Chromium (by Debian's apt, as root).
+# What some tests need and say if it is missing: TensorBoard; by Debian's apt, as root, Chromium, a C
+# compiler that also makes programs of 32 bits, and Node.
 extras: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages,tensorboard]'
-	command -v chromium chromedriver >/dev/null || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v node >/dev/null && \
+	  echo 'int main(void) { return 0; }' | gcc -m32 -x c -o /dev/null - 2>/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+	    chromium chromium-driver nodejs gcc libc6-dev $$(dpkg --print-architecture | sed 's/^amd64$$/gcc-multilib/;t;d'); }
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis zeroone-demo

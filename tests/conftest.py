@@ -15,6 +15,12 @@ settings.register_profile("zeroone", derandomize=True, deadline=None, max_exampl
 settings.load_profile("zeroone")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--thorough", action="store_true", help="1,000 random networks, 10,000 damaged files."
+    )
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)  # the matrices are small: a second thread only gets in the way

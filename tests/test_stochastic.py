@@ -390,11 +390,12 @@ def test_the_last_step_falls_if_it_is_told_to():
             found.append(solver.top_step)
         assert found == pytest.approx(sizes)
     # A last step of 0 leaves the last layer alone, and only that.
-    V0, y = torch.randn(9, 4), torch.arange(9) % 2
+    V0, y, rng = torch.randn(9, 4), torch.arange(9) % 2, torch.Generator().manual_seed(0)
+    solver = StochasticBCD(network, StochasticSettings(top_step_end=0.0), 8)
+    solver.update(V0, y, rng)
     solver.k = 8
     before = [op.weight.clone() for op in network.operators]
-    solver.fresh = False
-    solver.update(V0, y, torch.Generator().manual_seed(0))
+    solver.update(V0, y, rng)
     assert torch.equal(before[1], network.operators[1].weight)
     with pytest.raises(ValueError, match="top_step_end must be"):
         StochasticSettings(top_step_end=-0.1)

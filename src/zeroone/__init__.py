@@ -8,6 +8,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "ExactSettings",
+    "IntegerModel",
     "Network",
     "Step",
     "StochasticSettings",
@@ -15,16 +16,20 @@ __all__ = [
     "TrainSettings",
     "ZeroOneClassifier",
     "__version__",
+    "compress",
     "from_torch",
     "load",
+    "quantise",
     "to_torch",
     "train",
 ]
 
 if TYPE_CHECKING:
+    from zeroone.compression import compress
+    from zeroone.deploy import IntegerModel, load, quantise
     from zeroone.estimator import ZeroOneClassifier
     from zeroone.interop import Step, from_torch, to_torch
-    from zeroone.network import Network, load
+    from zeroone.network import Network
     from zeroone.solvers.exact import ExactSettings
     from zeroone.solvers.stochastic import StochasticSettings
     from zeroone.training import (
@@ -39,14 +44,17 @@ _HOME = {
     "CSVLogger": "zeroone.training",
     "Callback": "zeroone.training",
     "ExactSettings": "zeroone.solvers.exact",
+    "IntegerModel": "zeroone.deploy",
     "Network": "zeroone.network",
     "StochasticSettings": "zeroone.solvers.stochastic",
     "Step": "zeroone.interop",
     "TensorBoardLogger": "zeroone.training",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
+    "compress": "zeroone.compression",
     "from_torch": "zeroone.interop",
-    "load": "zeroone.network",
+    "load": "zeroone.deploy",
+    "quantise": "zeroone.deploy",
     "to_torch": "zeroone.interop",
     "train": "zeroone.training",
 }

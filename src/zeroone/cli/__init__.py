@@ -8,10 +8,10 @@ import click
 
 from zeroone.allocator import keep_freed_memory
 from zeroone.checks import InputError
-from zeroone.cli import compare, completion, data, learn, models
+from zeroone.cli import compare, completion, data, learn, models, ship
 from zeroone.cli.group import app
 
-__all__ = ["app", "compare", "completion", "data", "learn", "main", "models"]
+__all__ = ["app", "compare", "completion", "data", "learn", "main", "models", "ship"]
 
 
 def main() -> None:

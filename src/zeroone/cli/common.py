@@ -19,11 +19,26 @@ def check_output(path: Path | None, *inputs: Path | str) -> None:
     check_writable(path)
 
 
-def load_model(model: Path) -> Any:
-    """The network in a file or in a run's folder."""
-    from zeroone.network import load
+def model_file(model: Path) -> Path:
+    """The file of a model, or that in a run's folder."""
+    return model / "model.safetensors" if model.is_dir() else model
 
-    return load(model / "model.safetensors" if model.is_dir() else model)
+
+def load_model(model: Path) -> Any:
+    """The network in a file or in a run's folder; one of integers runs in ONNX Runtime."""
+    from zeroone.deploy import load
+
+    return load(model_file(model))
+
+
+def as_widths(text: str) -> list[int]:
+    """Widths of hidden layers with commas between them."""
+    try:
+        return [count("every width", int(width), most=10**6) for width in text.split(",")]
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"--hidden takes widths such as 300,300, got {text!r}.") from None
 
 
 def as_numbers(option: str, text: str) -> tuple[float, ...]:

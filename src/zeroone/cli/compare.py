@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from zeroone.checks import InputError, count
-from zeroone.cli.common import check_output, output_folder, set_threads
+from zeroone.checks import count
+from zeroone.cli.common import as_widths, check_output, output_folder, set_threads
 from zeroone.cli.group import Commands, app
 from zeroone.cli.options import data_dir_option, json_option, quiet_option, threads_option
 
@@ -154,13 +154,34 @@ def bench_train(
     from zeroone.records import write_record
 
     check_output(json_path)
-    try:
-        widths = [count("every width", int(width), most=10**6) for width in hidden.split(",")]
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"--hidden takes widths such as 300,300, got {hidden!r}.") from None
     count("samples", samples, least=256)
-    record = bench_training(widths, samples, count("repeats", repeats))
+    record = bench_training(as_widths(hidden), samples, count("repeats", repeats))
+    if json_path is not None:
+        write_record(json_path, record)
+
+
+@bench.command("inference")
+@click.option("--hidden", default="2000,2000", show_default=True, help="Widths, such as 300,300.")
+@click.option("--repeats", default=7, show_default=True, help="Measurements of each.")
+@click.option("--threads", type=int, help="CPU threads (default: one, then all cores).")
+@json_option
+def bench_inference(hidden: str, repeats: int, threads: int | None, json_path: Path | None) -> None:
+    """Time predictions of a 0/1 network of integers beside ReLU networks of the same shape.
+
+    At batches of 1, 16, 256 and 4096: latency, throughput, and how many times faster ours is. Also
+    the sizes of the model files.
+
+    Example: zeroone bench inference --threads 1 --json speed.json
+    """
+    import torch
+
+    from zeroone.experiments.inference import bench_inference as measure
+    from zeroone.records import write_record
+
+    check_output(json_path)
+    each = sorted({1, torch.get_num_threads()})
+    if threads is not None:
+        each = [count("threads", threads, most=1024)]
+    record = measure(as_widths(hidden), count("repeats", repeats), each)
     if json_path is not None:
         write_record(json_path, record)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
-from zeroone.compress import compress
+from zeroone.compression import compress
 from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.layers import Layer
 from zeroone.network import Network

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zeroone.checks import not_negative
+import torch
+
+from zeroone.checks import InputError, not_negative
 from zeroone.counts import counts
-from zeroone.data.arrays import Split
+from zeroone.data.arrays import Split, encode_known_labels
 from zeroone.data.files import in_order
-from zeroone.metrics import error_rates, noise_errors
+from zeroone.deploy import IntegerModel
+from zeroone.metrics import TOP, classes_ahead, error_rates, noise_errors
 from zeroone.network import Network
 from zeroone.records import new_record
 from zeroone.training.lines import say
@@ -15,7 +18,11 @@ from zeroone.training.parts import known_part
 
 
 def evaluate_network(
-    network: Network, split: Split, noise: Sequence[float] = (), *, quiet: bool = True
+    network: Network | IntegerModel,
+    split: Split,
+    noise: Sequence[float] = (),
+    *,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """The record of a network's errors, clean and in noise, and of its size.
 
@@ -23,6 +30,8 @@ def evaluate_network(
     """
     for level in noise:
         not_negative("every noise level", level)
+    if isinstance(network, IntegerModel):
+        return _evaluate_integers(network, split, noise)
     split = in_order(split, network.feature_names)
     X, y = split.test or (split.X, split.y)
     part = known_part(X, y, network.classes, network.n_features, network.dtype)
@@ -40,12 +49,32 @@ def evaluate_network(
     return record
 
 
+def _evaluate_integers(model: IntegerModel, split: Split, noise: Sequence[float]) -> dict[str, Any]:
+    """The same of a model of integers, which takes no noise: its inputs are cut to bytes."""
+    if noise:
+        raise InputError("noise is for networks of floating point numbers, not of integers.")
+    split = in_order(split, model.feature_names)
+    X, y = split.test or (split.X, split.y)
+    codes = encode_known_labels(y, model.classes, len(X))
+    ahead = classes_ahead(torch.from_numpy(model.scores(X)), codes)
+    record = new_record("evaluation", {"data": split.name, "noise": []}, seed=0)
+    record["part"], record["samples"] = "test" if split.test else "data", len(codes)
+    result: dict[str, Any] = {"error": float((ahead > 0).float().mean())}
+    if len(model.classes) > TOP:
+        result["top5_error"] = float((ahead >= TOP).float().mean())
+    return record | {"result": result | {"bytes": model.network.n_bytes}}
+
+
 def print_evaluation(record: dict[str, Any]) -> None:
     """In a few lines."""
-    result, operations = record["result"], record["result"]["operations"]
+    result = record["result"]
     print(f"{record['part']} error {100 * result['error']:.2f}% of {record['samples']} samples")
     if "top5_error" in result:
         print(f"top-5 error {100 * result['top5_error']:.2f}%")
+    if "bytes" in result:
+        print(f"{result['bytes']:,} bytes of int8 weights and int32 thresholds")
+        return
+    operations = result["operations"]
     units = "-".join(map(str, result["active_units"])) or "no"
     print(
         f"{units} active hidden units, {result['parameters']:,} parameters; a prediction takes "

@@ -1,0 +1,83 @@
+"""What shipping costs and gains on MNIST: errors, exactness of every export, sizes, speed.
+
+    python benchmarks/deploy.py --json results/deploy.json
+
+Trains 784-2000-2000-10, and the same with half of its units removed (keep=0.5), on MNIST, or takes
+the runs of an earlier call from --runs. Every engine must give the reference's scores on all 10,000
+test images, to the bit.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engines import engines
+from measure import begin, finish, parser
+from zeroone import IntegerModel, TrainSettings, load, quantise, train
+from zeroone.data.registry import REGISTRY
+from zeroone.data.sources import obtain
+from zeroone.deploy import IntegerNetwork
+from zeroone.experiments.inference import OURS, compare_inference, make_relu
+from zeroone.training.lines import Lines
+
+HIDDEN = (2000, 2000)
+
+
+def trained(name: str, keep: float | None, split: Any, folder: Path, epochs: int) -> Path:
+    path = folder / name / "model.safetensors"
+    if not path.is_file():
+        options = {"hidden": HIDDEN, "epochs": epochs, "keep": keep}
+        settings = TrainSettings.from_options(**{k: v for k, v in options.items() if v is not None})
+        train(split.X, split.y, settings, test=split.test, out=path.parent, callbacks=[Lines(name)])
+    return path
+
+
+def look_at(path: Path, split: Any) -> tuple[dict[str, Any], IntegerNetwork]:
+    network = load(path)
+    integers = quantise(network)
+    X, y = split.test
+    reference = integers.scores(X)
+    exact = {}
+    with tempfile.TemporaryDirectory() as name:
+        for engine, run in engines().items():
+            exact[engine] = bool(np.array_equal(run(integers, X, Path(name)), reference))
+            print(f"{path.parent.name}: {engine} {'is' if exact[engine] else 'IS NOT'} exact")
+        small = IntegerModel(integers).save(Path(name) / "int8.safetensors").stat().st_size
+    found = {
+        "error": float((network.predict(X) != y).mean()),
+        "error_int8": float((integers.predict(X) != y).mean()),
+        "exact": exact,
+        "bytes": {"float32": path.stat().st_size, "int8": small},
+        "inputs": integers.inputs.n_taken,
+        "units": [stage.main.n_out for stage in integers.stages],
+    }
+    return found, integers
+
+
+def main() -> None:
+    arguments = parser(__doc__.splitlines()[0], repeats=7, threads=1)
+    arguments.add_argument("--epochs", type=int, default=10)
+    arguments.add_argument("--runs", type=Path, default=Path("runs/deploy"))
+    options = arguments.parse_args()
+    split = obtain(REGISTRY["mnist"])
+    record = begin("deploy", options)
+    record["models"], record["speed"] = {}, {}
+    relu = make_relu(HIDDEN)  # both are compared with the whole one
+    for name, keep in (("whole", None), ("half", 0.5)):
+        path = trained(name, keep, split, options.runs, options.epochs)
+        model, integers = look_at(path, split)
+        record["models"][name] = model
+        float32 = record["models"]["whole"]["bytes"]["float32"]
+        model["times_smaller"] = float32 / model["bytes"]["int8"]
+        record["speed"][name] = compare_inference(integers, relu, options.repeats)
+        print(name, model)
+        for row in record["speed"][name]:
+            ratios = {other: f"{ratio:.1f}x" for other, ratio in row["ratios"].items()}
+            print(f"  batch {row['batch']}: {1e3 * row['seconds'][OURS]:.3g} ms, {ratios}")
+    finish(record, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Everything that runs a network of integers, behind one call: scores of a matrix of samples.
+
+python benchmarks/deploy.py     # compares them on MNIST
+pytest tests/test_exports.py    # and on random networks
+"""
+
+import ctypes
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeroone.deploy import IntegerModel, IntegerNetwork
+from zeroone.deploy import html as pages
+from zeroone.deploy.c import write_c
+
+Scores = NDArray[np.int32]
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")
+RUN = """
+const fs = require("fs");
+const { network, kind, samples, width } = JSON.parse(fs.readFileSync(process.argv[2]));
+const bytes = fs.readFileSync(samples);
+const floats = () => new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+const all = kind === "float32" ? floats() : bytes;
+const ready = readNetwork(network);
+const scores = [];
+for (let i = 0; i < all.length; i += width) {
+  scores.push(Array.from(run(ready, all.slice(i, i + width)).scores));
+}
+process.stdout.write(JSON.stringify(scores));
+"""
+
+
+def by_numpy(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
+    return network.scores(X)
+
+
+def by_onnxruntime(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
+    return IntegerModel(network, threads=1).scores(X)
+
+
+def by_c(
+    network: IntegerNetwork, X: NDArray[Any], folder: Path, flags: tuple[str, ...] = ()
+) -> Scores:
+    """Compiled strictly, called in this process."""
+    source = folder / "network.c"
+    write_c(network, source)
+    library = folder / "network.so"
+    command = ["gcc", *STRICT, *flags, "-shared", "-fPIC", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    handle = ctypes.CDLL(str(library))
+    raw = np.ascontiguousarray(network.check(X))
+    scores = np.zeros((len(raw), len(network.classes)), dtype=np.int32)
+    for sample, row in zip(raw, scores, strict=True):
+        handle.network_scores(
+            sample.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p)
+        )
+    import _ctypes
+
+    _ctypes.dlclose(handle._handle)  # the next one has the same name
+    return scores
+
+
+def by_c_program(
+    network: IntegerNetwork, X: NDArray[Any], folder: Path, flags: tuple[str, ...] = ()
+) -> Scores:
+    """Compiled as a program of its own, which reads samples and writes scores: for -m32."""
+    source = folder / "network.c"
+    write_c(network, source)
+    kind = "uint8_t" if network.inputs.are_bytes else "float"
+    (folder / "main.c").write_text(
+        '#include <stdio.h>\n#include "network.h"\n'
+        f"int main(void) {{ static {kind} x[NETWORK_INPUTS]; int32_t s[NETWORK_CLASSES];\n"
+        "while (fread(x, sizeof x, 1, stdin) == 1) { network_scores(x, s); "
+        "fwrite(s, sizeof s, 1, stdout); } return 0; }\n"
+    )
+    program = folder / "program"
+    files = [str(folder / "main.c"), str(source)]
+    subprocess.run(["gcc", *STRICT, *flags, "-o", str(program), *files], check=True)
+    raw = np.ascontiguousarray(network.check(X)).tobytes()
+    out = subprocess.run([str(program)], input=raw, check=True, capture_output=True).stdout
+    return np.frombuffer(out, dtype=np.int32).reshape(-1, len(network.classes))
+
+
+def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
+    """The page's own code in Node."""
+    engine = Path(pages.__file__).with_name("network.js").read_text(encoding="utf-8")
+    (folder / "run.js").write_text(engine + RUN, encoding="utf-8")
+    raw = network.check(X)
+    (folder / "samples.bin").write_bytes(np.ascontiguousarray(raw).tobytes())
+    job = {"network": pages.describe(network), "kind": raw.dtype.name, "width": raw.shape[1]}
+    job["samples"] = str(folder / "samples.bin")
+    (folder / "job.json").write_text(json.dumps(job))
+    command = ["node", str(folder / "run.js"), str(folder / "job.json")]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return np.array(json.loads(out), dtype=np.int32)
+
+
+def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores]]:
+    """Those that this machine has; numpy's is the reference."""
+    found = {"numpy": by_numpy, "onnxruntime": by_onnxruntime}
+    if shutil.which("gcc"):
+        found["c"] = by_c
+    if shutil.which("node"):
+        found["node"] = by_node
+    return found
+
+
+def has_32_bits(folder: Path) -> bool:
+    """Whether gcc can make programs of 32 bits that run here."""
+    if not shutil.which("gcc"):
+        return False
+    (folder / "probe.c").write_text("#include <stdio.h>\nint main(void) { return 0; }\n")
+    command = ["gcc", "-m32", "-o", str(folder / "probe"), str(folder / "probe.c")]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return False
+    return subprocess.run([str(folder / "probe")], check=False).returncode == 0

@@ -1,0 +1,116 @@
+"""Random networks of integers, of all that there is, in widths that are hard on machine words."""
+
+import math
+
+import numpy as np
+
+from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.heads import SoftmaxCE
+
+WIDTHS = (1, 2, 7, 31, 32, 33, 63, 64, 65)
+
+
+def random_map(rng, shape_in, n_out, largest, **geometry):
+    kernel = geometry.get("kernel", 0)
+    columns = shape_in[0] * kernel**2 if kernel else math.prod(shape_in)
+    weights = rng.integers(-largest, largest + 1, (n_out, columns)).astype(np.int8)
+    weights[rng.random(weights.shape) < 0.1] = 0
+    return Map(weights, shape_in, **geometry)
+
+
+def random_thresholds(rng, main, shape, scale):
+    """About half of the sums exceed them; some never, some always."""
+    spread = scale * math.sqrt(main.weights.shape[1]) * 40 + 1
+    limits = rng.normal(0, spread, shape).astype(np.int32)
+    wild = rng.random(shape) < 0.05
+    limits[wild] = rng.choice([-(10**7), 10**7], int(wild.sum()))
+    return limits
+
+
+def random_inputs(rng, n):
+    """Bytes or numbers, some of them not taken."""
+    n_features, taken = n, None
+    if rng.random() < 0.4:
+        n_features = n + int(rng.integers(1, 9))
+        taken = np.sort(rng.choice(n_features, n, replace=False)).astype(np.int64)
+    if rng.random() < 0.5:
+        return Inputs(n_features, taken)
+    low = rng.normal(0, 3, n).astype(np.float32)
+    rate = (255 / rng.uniform(0.01, 20, n)).astype(np.float32)
+    return Inputs(n_features, taken, low, rate)
+
+
+def random_samples(rng, inputs, count):
+    if inputs.are_bytes:
+        X = rng.integers(0, 256, (count, inputs.n_features)).astype(np.uint8)
+        X[rng.random(X.shape) < 0.3] = 0
+        return X
+    return rng.normal(0, 10, (count, inputs.n_features)).astype(np.float32)
+
+
+def random_network(rng):
+    return (_random_images if rng.random() < 0.5 else _random_dense)(rng)
+
+
+def _finish(rng, stages, shape, inputs):
+    n_classes = int(rng.integers(2, 12))
+    last = random_map(rng, shape, n_classes, 127 if stages else 64)
+    offsets = rng.integers(-500, 500, n_classes).astype(np.int32)
+    classes = [f"class {k}" for k in range(n_classes)]
+    return IntegerNetwork(inputs, [*stages, Stage(last, offsets)], classes, SoftmaxCE(), 0.01)
+
+
+def _random_dense(rng):
+    n = int(rng.choice(WIDTHS))
+    inputs, stages, shape = random_inputs(rng, n), [], (n,)
+    shapes = [shape]
+    for i in range(int(rng.integers(0, 4))):
+        units = int(rng.choice(WIDTHS))
+        main = random_map(rng, shape, units, 127 if i else 64)
+        shortcut, skip = None, 0
+        if i >= 2 and rng.random() < 0.5:
+            skip = int(rng.integers(2, i + 1))
+            shortcut = random_map(rng, shapes[i + 1 - skip], units, 127)
+        limits = random_thresholds(rng, main, units, 1 if i else 60)
+        stages.append(Stage(main, limits, shortcut=shortcut, skip=skip))
+        shape = (units,)
+        shapes.append(shape)
+    return _finish(rng, stages, shape, inputs)
+
+
+def _random_images(rng):
+    shape = (int(rng.choice((1, 2, 3))), int(rng.integers(5, 10)), int(rng.integers(5, 10)))
+    inputs, stages, shapes = random_inputs(rng, math.prod(shape)), [], [shape]
+    for i in range(int(rng.integers(1, 4))):
+        kernel = int(rng.choice((1, 2, 3)))
+        geometry = {"kernel": kernel, "stride": int(rng.choice((1, 2)))}
+        geometry["padding"] = int(rng.integers(0, 2))
+        units = int(rng.choice((1, 3, 8, 33)))
+        main = random_map(rng, shape, units, 127 if i else 64, **geometry)
+        pools = ["none"]
+        if min(main.shape_out[1:]) >= 2:
+            pools += ["max", "average"]
+        pool = str(rng.choice(pools))
+        window = 1 if pool == "none" else 2
+        by_position = bool(rng.random() < 0.3)
+        limits_shape = main.shape_out if by_position else (units,)
+        limits = random_thresholds(rng, main, limits_shape, 1 if i else 60)
+        shortcut = None
+        if i == 2:
+            shortcut = _fitting_shortcut(rng, shapes[1], main.shape_out)
+        stage = Stage(main, limits, pool, window, shortcut, 2 if shortcut else 0)
+        stages.append(stage)
+        shape = stage.shape_out
+        shapes.append(shape)
+        if min(shape[1:]) < 3:
+            break
+    return _finish(rng, stages, shape, inputs)
+
+
+def _fitting_shortcut(rng, source, target):
+    """A convolution of 1 x 1 from one shape to the other, if there is one."""
+    for stride in (1, 2, 3, 4):
+        sides = tuple((side - 1) // stride + 1 for side in source[1:])
+        if sides == target[1:]:
+            return random_map(rng, source, target[0], 127, kernel=1, stride=stride)
+    return None

@@ -1,0 +1,281 @@
+"""The integer form: what it means, how it is made, how it is kept."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from integer_networks import random_network, random_samples
+from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, load, quantise, train
+from zeroone.checks import InputError
+from zeroone.data.embedded import load_embedded
+from zeroone.deploy import read_integers
+from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.heads import HardmaxMSE, SoftmaxCE
+from zeroone.layers import LayerPlan
+from zeroone.network import Network
+from zeroone.scaling import InputRange, Scaling
+
+SHAPES = {
+    "dense": ((9,), [8, 7]),
+    "no hidden layer": ((9,), []),
+    "residual": ((9,), [8, 7, "6:skip2"]),
+    "images": ((2, 6, 5), ["conv3x3:5:pad1:max2", "conv2x2:4", 6]),
+    "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
+    "shortcut": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:5:pad1", "conv3x3:5:pad1:skip2", 6]),
+}
+
+
+def whole_network(name, seed=0):
+    """A float64 network whose weights are integers already, with a largest one in every row."""
+    shape, hidden = SHAPES[name]
+    plans = [LayerPlan.parse(layer) for layer in hidden]
+    n = int(np.prod(shape))
+    low = torch.zeros(n, dtype=torch.float64)
+    ranges = InputRange(low, low + 255, are_bytes=True)
+    scaling = Scaling(low, torch.tensor(1.0, dtype=torch.float64), inputs=ranges)
+    network = Network.build(
+        shape, plans, 4, SoftmaxCE(), seed=seed, dtype=torch.float64, scaling=scaling
+    )
+    rng = torch.Generator().manual_seed(seed)
+    for link in network.links:
+        largest = 127 if link.source else 64
+        op = link.operator
+        op.linear.copy_(torch.randint(-largest, largest + 1, op.linear.shape, generator=rng))
+        if op.offset is not None:
+            size = 100 if link.source else 3000
+            op.offset.copy_(torch.randint(-size, size, op.offset.shape, generator=rng) + 0.5)
+        if not network.layers[link.layer].shortcut or op.bias:
+            op.linear[:, 0] = largest
+    network.operators[-1].offset.floor_()
+    return network
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_whole_weights_lose_nothing(name):
+    """Rows that are integers already stay what they are: the same bits, the same scores."""
+    network = whole_network(name)
+    integers = quantise(network)
+    X = np.random.default_rng(0).integers(0, 256, (300, network.n_features)).astype(np.uint8)
+    assert np.array_equal(integers.scores(X), network.scores(X).numpy())
+    assert integers.unit == 1
+    assert np.array_equal(integers.predict(X), network.predict(X))
+
+
+def test_the_reference_by_hand():
+    first = Map(np.array([[1, -2], [0, 3]], np.int8), (2,))
+    last = Map(np.array([[5, 0], [0, 5]], np.int8), (2,))
+    stages = [Stage(first, np.array([0, 6], np.int32)), Stage(last, np.array([0, 1], np.int32))]
+    network = IntegerNetwork(Inputs(2), stages, ["a", "b"], SoftmaxCE())
+    X = np.array([[5, 2], [4, 2], [0, 3], [255, 255]], np.uint8)
+    # Sums 1, 6; 0, 6; -6, 9; -255, 765: a bit is set where they exceed 0 and 6.
+    assert network.scores(X).tolist() == [[5, 1], [0, 1], [0, 6], [0, 6]]
+    assert network.predict(X).tolist() == ["a", "b", "b", "b"]
+
+
+def test_inputs_become_bytes():
+    low, rate = np.array([-1.0, 0.0], np.float32), np.array([127.5, 10.0], np.float32)
+    inputs = Inputs(3, np.array([0, 2]), low, rate)
+    X = np.array([[-1, 9, 0], [1, 9, 25.5], [0, 9, 0.049], [0, 9, 0.05], [-7, 9, 99]], np.float32)
+    assert inputs.apply(X).tolist() == [[0, 0], [255, 255], [128, 0], [128, 1], [0, 255]]
+
+
+@pytest.mark.parametrize("hidden", [(60, 40), ("conv3x3:8:pad1:max2", 40)])
+@pytest.mark.parametrize("kind", ["bytes", "numbers"])
+def test_trained_networks_keep_their_error(hidden, kind):
+    digits = load_embedded("digits")
+    X, X_test = (
+        ((A * 255 / 16).astype(np.uint8) if kind == "bytes" else A)
+        for A in (digits.X, digits.X_test)
+    )
+    settings = TrainSettings.from_options(hidden=hidden, epochs=20)
+    network = train(X, digits.y, settings, image=(1, 8, 8)).network
+    integers = quantise(network)
+    assert integers.inputs.are_bytes == (kind == "bytes")
+    before, after = network.predict(X_test), integers.predict(X_test)
+    assert (before == after).mean() > 0.97
+    assert abs((before != digits.y_test).mean() - (after != digits.y_test).mean()) < 0.012
+    shares = IntegerModel(integers).predict_proba(X_test)
+    assert np.abs(shares - network.predict_proba(X_test)).mean() < 0.01
+
+
+def test_a_classifier_ships():
+    digits = load_embedded("digits")
+    clf = ZeroOneClassifier((30,), epochs=10, head="hardmax").fit(digits.X, digits.y)
+    model = IntegerModel(quantise(clf.network_))
+    assert isinstance(model.network.head, HardmaxMSE)
+    assert (model.predict(digits.X_test) == clf.predict(digits.X_test)).mean() > 0.95
+
+
+def test_idle_inputs_and_units_leave():
+    network = whole_network("dense")
+    network.operators[0].linear[:, 3] = 0.2  # rounded to 0
+    network.operators[1].linear[:, 5] = -0.3
+    integers = quantise(network)
+    assert integers.inputs.taken.tolist() == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert integers.stages[0].main.n_out == 7
+    X = np.random.default_rng(0).integers(0, 256, (50, 9)).astype(np.uint8)
+    assert np.array_equal(IntegerModel(integers).scores(X), integers.scores(X))
+
+
+def test_what_has_no_integer_form():
+    network = whole_network("residual")
+    network.scaling = Scaling(network.scaling.centre, network.scaling.scale)
+    with pytest.raises(InputError, match="does not say what its inputs look like"):
+        quantise(network)
+    assert quantise(network, torch.rand(5, 9)).inputs.low is not None
+    plans = [LayerPlan.parse(layer) for layer in (5, "5:skip2")]
+    raw = Network.build((9,), plans, 2, SoftmaxCE(), scaling=Scaling.fit(torch.rand(9, 9)))
+    with pytest.raises(InputError, match="layer 2 has a shortcut from the inputs"):
+        quantise(raw)
+    shape, hidden = SHAPES["average"]
+    plans = [LayerPlan.parse(layer) for layer in hidden]
+    unlike = Scaling.fit(torch.rand(9, 36) * torch.arange(36) ** 3, kind="feature")
+    images = Network.build(shape, plans, 2, SoftmaxCE(), scaling=unlike)
+    with pytest.raises(InputError, match="layer 1: a convolution shares its weights"):
+        quantise(images)
+    huge = whole_network("dense")
+    huge.operators[1].offset.fill_(1e9)
+    huge.operators[1].linear.fill_(1e-3)
+    with pytest.raises(InputError, match="layer 2 has thresholds beyond 32 bits"):
+        quantise(huge)
+
+
+def test_bytes_are_checked():
+    network = quantise(whole_network("dense"))
+    X = np.random.default_rng(0).integers(0, 256, (5, 9))
+    assert np.array_equal(network.scores(X), network.scores(X.astype(np.uint8)))
+    for wrong, sentence in (
+        (X + 0.5, "takes bytes"),
+        (X - 300, "takes bytes"),
+        (X[:, :4], "takes 9 features"),
+        (X * np.nan, "NaN"),
+        (X[0], "must be a matrix"),
+    ):
+        for scored in (network, IntegerModel(network)):
+            with pytest.raises(InputError, match=sentence):
+                scored.scores(wrong)
+
+
+def test_files(tmp_path):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        network = random_network(rng)
+        X = random_samples(rng, network.inputs, 6)
+        path = IntegerModel(network).save(tmp_path / "m.safetensors")
+        again = load(path)
+        assert isinstance(again, IntegerModel)
+        assert np.array_equal(again.scores(X), network.scores(X))
+        assert again.classes == network.classes
+        assert again.network.unit == network.unit
+        assert path.read_bytes() == again.save(tmp_path / "again.safetensors").read_bytes()
+
+
+def damaged(content, rng):
+    """A variant: bits flipped, cut, blocks moved, or a number in the header changed."""
+    data = bytearray(content)
+    kind = rng.integers(0, 5)
+    if kind == 0:
+        for k in rng.integers(0, len(data), rng.integers(1, 9)):
+            data[k] ^= 1 << int(rng.integers(0, 8))
+    elif kind == 1:
+        del data[int(rng.integers(0, len(data))) :]
+    elif kind == 2:
+        a, b = sorted(rng.integers(0, len(data), 2))
+        data[a:b] = rng.bytes(int(b - a))
+    else:
+        (size,) = struct.unpack("<Q", data[:8])
+        header = bytes(data[8 : 8 + size])
+        digits = [k for k, c in enumerate(header) if chr(c).isdigit()]
+        if kind == 3:
+            k = int(rng.choice(digits))
+            number = str(rng.choice([-1, 0, 1, 3, 10**6, 2**31, 2**63, 10**30])).encode()
+            header = header[:k] + number + header[k + 1 :]
+        else:
+            a, b = sorted(rng.integers(0, len(header), 2))
+            header = header[:a] + header[b:]
+        data = bytearray(struct.pack("<Q", len(header)) + header + data[8 + size :])
+    return bytes(data)
+
+
+@pytest.mark.parametrize("form", ["integers", "images of integers", "float"])
+def test_damaged_files_are_refused_or_harmless(form, tmp_path, request):
+    """An error in one sentence; what still reads as a network predicts, in bounded memory."""
+    name = "dense" if form == "integers" else "shortcut"
+    network = whole_network(name)
+    X = np.zeros((2, network.n_features), np.uint8)
+    path = tmp_path / "m.safetensors"
+    if form == "float":
+        network.save(path)
+    else:
+        IntegerModel(quantise(network)).save(path)
+    content, refusals = path.read_bytes(), []
+    rng = np.random.default_rng(0)
+    for _ in range(10_000 if request.config.getoption("--thorough") else 300):
+        path.write_bytes(damaged(content, rng))
+        try:
+            model = load(path)
+            scored = model.network if isinstance(model, IntegerModel) else model
+            if scored.n_features == X.shape[1]:
+                scored.scores(X)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 200
+    assert not any("\n" in sentence for sentence in refusals)
+
+
+def rewrite(path, change):
+    """Change the header of a model of integers."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    outer = json.loads(data[8 : 8 + size])
+    header = json.loads(outer["__metadata__"]["zeroone-integers"])
+    change(header)
+    outer["__metadata__"]["zeroone-integers"] = json.dumps(header)
+    text = json.dumps(outer).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+AROUND = {"in": [5, 6, 6], "kernel": 1, "stride": 1, "padding": 0}
+
+
+def set_stage(i, **values):
+    return lambda header: header["stages"][i].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (set_stage(0, **{"in": [1, 10**6, 10**6]}), "is too large"),
+        (set_stage(0, **{"in": [1, 6]}), "neither rows nor images"),
+        (set_stage(0, kernel=10**9), "must be a whole number up to"),
+        (set_stage(0, kernel=7), "cannot take"),
+        (set_stage(0, padding=5000), "is too large"),
+        (set_stage(0, pool="median"), "unknown pooling"),
+        (set_stage(0, pool="max", window=99), "pooling that does not fit"),
+        (
+            set_stage(
+                2, shortcut={"in": [5, 6, 6], "kernel": 1, "stride": 1, "padding": 0, "skip": 9}
+            ),
+            "does not fit",
+        ),
+        (lambda header: header.update(unit=-1.0), "unit of scores"),
+        (lambda header: header.update(unit="x"), "unit of scores"),
+        (lambda header: header.update(classes=["a", "a", "b", "c"]), "plain and distinct"),
+        (lambda header: header.update(classes=["a", "b"]), "one a class"),
+        (lambda header: header.update(n_features=7), "another number of inputs"),
+        (lambda header: header.update(features=["a"]), "names of inputs"),
+        (lambda header: header.update(stages=[]), "another number of inputs"),
+        (lambda header: header.update(stages="no"), "not a complete model"),
+        (lambda header: header.update(head={"kind": "max"}), "unknown head"),
+        (lambda header: header.pop("stages"), "not a complete model"),
+        (lambda header: header.update(version=2), "newer than 1"),
+    ],
+)
+def test_hostile_headers(change, sentence, tmp_path):
+    path = IntegerModel(quantise(whole_network("shortcut"))).save(tmp_path / "m.safetensors")
+    rewrite(path, change)
+    with pytest.raises(InputError, match=sentence):
+        read_integers(path)
