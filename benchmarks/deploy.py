@@ -74,7 +74,7 @@ def main() -> None:
         record["speed"][name] = compare_inference(integers, relu, options.repeats)
         print(name, model)
         for row in record["speed"][name]:
-            ratios = {other: f"{ratio:.1f}x" for other, ratio in row["ratios"].items()}
+            ratios = {other: f"{ratio['median']:.1f}x" for other, ratio in row["ratios"].items()}
             print(f"  batch {row['batch']}: {1e3 * row['seconds'][OURS]:.3g} ms, {ratios}")
     finish(record, options.json)
 

@@ -1,6 +1,7 @@
 """Random networks of integers, of all that there is, in widths that are hard on machine words."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,7 +46,17 @@ def random_samples(rng, inputs, count):
         X = rng.integers(0, 256, (count, inputs.n_features)).astype(np.uint8)
         X[rng.random(X.shape) < 0.3] = 0
         return X
-    return rng.normal(0, 10, (count, inputs.n_features)).astype(np.float32)
+    X = rng.normal(0, 10, (count, inputs.n_features)).astype(np.float32)
+    # Some of them next to where one byte ends and the next begins, where roundings show.
+    columns = np.arange(inputs.n_features) if inputs.taken is None else inputs.taken
+    steps = rng.integers(0, 256, (count, len(columns))) + np.float32(0.5)
+    edges = (inputs.low + steps / inputs.rate).astype(np.float32)
+    near = np.nextafter(edges, rng.choice([-np.inf, np.inf], edges.shape).astype(np.float32))
+    chosen = rng.random(edges.shape)
+    X[:, columns] = np.where(
+        chosen < 0.4, X[:, columns], np.where(chosen < 0.7, edges, near)
+    ).astype(np.float32)
+    return X
 
 
 def random_network(rng):
@@ -82,23 +93,23 @@ def _random_images(rng):
     shape = (int(rng.choice((1, 2, 3))), int(rng.integers(5, 10)), int(rng.integers(5, 10)))
     inputs, stages, shapes = random_inputs(rng, math.prod(shape)), [], [shape]
     for i in range(int(rng.integers(1, 4))):
-        kernel = int(rng.choice((1, 2, 3)))
-        geometry = {"kernel": kernel, "stride": int(rng.choice((1, 2)))}
-        geometry["padding"] = int(rng.integers(0, 2))
+        kernel = int(rng.choice((1, 2, 3, 5)))
+        geometry = {"kernel": kernel, "stride": int(rng.choice((1, 1, 2, 3)))}
+        geometry["padding"] = int(rng.integers(0, kernel))
+        if min(shape[1:]) + 2 * geometry["padding"] < kernel:
+            geometry |= {"kernel": 1, "padding": 0}
         units = int(rng.choice((1, 3, 8, 33)))
         main = random_map(rng, shape, units, 127 if i else 64, **geometry)
-        pools = ["none"]
-        if min(main.shape_out[1:]) >= 2:
-            pools += ["max", "average"]
-        pool = str(rng.choice(pools))
-        window = 1 if pool == "none" else 2
-        by_position = bool(rng.random() < 0.3)
-        limits_shape = main.shape_out if by_position else (units,)
-        limits = random_thresholds(rng, main, limits_shape, 1 if i else 60)
+        pool = str(rng.choice(["none", "max", "average"]))
+        window = 1 if pool == "none" else int(rng.integers(1, min(3, *main.shape_out[1:]) + 1))
         shortcut = None
         if i == 2:
             shortcut = _fitting_shortcut(rng, shapes[1], main.shape_out)
-        stage = Stage(main, limits, pool, window, shortcut, 2 if shortcut else 0)
+        one_each = np.zeros(units, np.int32)
+        stage = Stage(main, one_each, pool, window, shortcut, 2 if shortcut else 0)
+        shape_of_limits = stage.compared if rng.random() < 0.3 else (units,)
+        limits = random_thresholds(rng, main, shape_of_limits, 1 if i else 60)
+        stage = replace(stage, thresholds=limits)
         stages.append(stage)
         shape = stage.shape_out
         shapes.append(shape)

@@ -69,9 +69,13 @@ def test_constants_go_into_the_biases(name, bit):
     for link in network.into(1):
         assert float(link.operator.linear[1].abs().sum()) < 90
     network.operators[1].offset[1] = 100.0 if bit else -100.0
-    small = compress(network)
+    plain = compress(network)
+    small = compress(network, fold=True)
     X = samples(network)
+    torch.testing.assert_close(plain.scores(X), network.scores(X), rtol=0, atol=1e-12)
     torch.testing.assert_close(small.scores(X), network.scores(X), rtol=0, atol=1e-12)
+    if bit:  # a 1 moves into biases only if it was asked for: it changes how sums are rounded
+        assert [op.n_out for op in plain.operators] == [op.n_out for op in network.operators]
     padded = name in ("padded", "residual")
     left = [op.n_out for op in small.operators[:2]]
     full = [op.n_out for op in network.operators[:2]]
@@ -79,6 +83,17 @@ def test_constants_go_into_the_biases(name, bit):
         assert left == [full[0] - 1, full[1] - 1]
     else:
         assert left[0] == full[0]
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_inputs_have_either_sign(sign):
+    """Weights and a bias of one sign tell nothing about a unit on raw inputs."""
+    network = random_network("dense")
+    network.operators[0].weight[2] = sign * network.operators[0].weight[2].abs()
+    small = compress(network)
+    assert small.operators[0].n_out == network.operators[0].n_out
+    X = samples(network)
+    torch.testing.assert_close(small.scores(X), network.scores(X), rtol=0, atol=1e-12)
 
 
 def test_inputs_that_nobody_uses_leave(tmp_path):

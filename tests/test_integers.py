@@ -12,6 +12,7 @@ from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, load, quanti
 from zeroone.checks import InputError
 from zeroone.data.embedded import load_embedded
 from zeroone.deploy import read_integers
+from zeroone.deploy.files import pack, unpack
 from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.layers import LayerPlan
@@ -137,10 +138,80 @@ def test_what_has_no_integer_form():
     with pytest.raises(InputError, match="layer 1: a convolution shares its weights"):
         quantise(images)
     huge = whole_network("dense")
-    huge.operators[1].offset.fill_(1e9)
-    huge.operators[1].linear.fill_(1e-3)
-    with pytest.raises(InputError, match="layer 2 has thresholds beyond 32 bits"):
+    huge.operators[2].offset.fill_(1e9)
+    huge.operators[2].linear.fill_(1e-3)
+    with pytest.raises(InputError, match="layer 3 has offsets beyond 32 bits"):
         quantise(huge)
+    far = torch.tensor([[1.7e9], [1.7e9 + 40]], dtype=torch.float64)
+    dense = Network.dense(
+        [1, 3, 2], SoftmaxCE(), scaling=Scaling.fit(far, torch.float64), dtype=torch.float64
+    )
+    with pytest.raises(InputError, match=r"input 0 lies between 1.7e.09 and 1.70000004e.09"):
+        quantise(dense)
+    for wrong, sentence in (
+        (np.zeros((3, 8)), "takes 9 features"),
+        (np.zeros(9), "a matrix"),
+        ([[np.nan] * 9], "NaN"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            quantise(network, wrong)
+
+
+def test_a_threshold_out_of_reach_is_a_constant():
+    network = whole_network("residual")
+    network.operators[0].weight[1] *= 1e-12
+    network.operators[0].offset[1] = 1e9
+    network.operators[1].offset[2] = -1e12
+    X = np.random.default_rng(0).integers(0, 256, (100, 9)).astype(np.uint8)
+    integers = quantise(network)
+    assert np.array_equal(integers.scores(X), network.scores(X).numpy())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_average_pooling_rounds_once(seed):
+    """A window's sums exceed the floor of k^2 limits, not k^2 floors, also where they are near."""
+    plans = [LayerPlan.parse(p) for p in ("conv1x1:4", "conv2x2:6:pad1:average2", 5)]
+    low = torch.zeros(36, dtype=torch.float64)
+    scaling = Scaling(
+        low, torch.tensor(1.0).double(), inputs=InputRange(low, low + 255, are_bytes=True)
+    )
+    network = Network.build(
+        (1, 6, 6), plans, 3, SoftmaxCE(), seed=seed, dtype=torch.float64, scaling=scaling
+    )
+    rng = torch.Generator().manual_seed(seed)
+    for i, op in enumerate(network.operators):
+        largest = 127 if i else 64
+        op.linear.copy_(torch.randint(-3, 4, op.linear.shape, generator=rng))
+        op.linear[:, 0] = largest
+        op.offset.copy_(
+            torch.randint(-200, 200, op.offset.shape, generator=rng) / 7
+            if i < 2
+            else op.offset.round()
+        )
+    X = np.random.default_rng(seed).integers(0, 256, (400, 36)).astype(np.uint8)
+    assert np.array_equal(quantise(network).scores(X), network.scores(X).numpy())
+
+
+def test_forms_that_engines_would_not_agree_on():
+    def network(first, last=None, offsets=(0, 0), **pooling):
+        first = Map(np.array(first, np.int8), (2,))
+        last = Map(np.array(last or [[1, 0], [0, 1]], np.int8), (2,))
+        stages = [
+            Stage(first, np.zeros(2, np.int32), **pooling),
+            Stage(last, np.array(offsets, np.int32)),
+        ]
+        return IntegerNetwork(Inputs(2), stages, ["a", "b"], SoftmaxCE())
+
+    plain = [[1, -2], [0, 3]]
+    network(plain)
+    with pytest.raises(InputError, match="weights of the first layer are beyond 64"):
+        network([[1, -65], [0, 3]])
+    with pytest.raises(InputError, match="layer 2 adds up to 2,147,483,648"):
+        network(plain, offsets=(0, 2**31 - 1))
+    with pytest.raises(InputError, match="pooling that does not fit"):
+        network(plain, window=2)
+    with pytest.raises(InputError, match="the padding is as large as they are"):
+        Map(np.ones((1, 64), np.int8), (64, 1, 1), kernel=1, stride=1, padding=1)
 
 
 def test_bytes_are_checked():
@@ -252,7 +323,8 @@ def set_stage(i, **values):
         (set_stage(0, **{"in": [1, 6]}), "neither rows nor images"),
         (set_stage(0, kernel=10**9), "must be a whole number up to"),
         (set_stage(0, kernel=7), "cannot take"),
-        (set_stage(0, padding=5000), "is too large"),
+        (set_stage(0, padding=5000), "kernels would see nothing"),
+        (set_stage(0, **{"in": [1, 5000, 5000]}), "is too large"),
         (set_stage(0, pool="median"), "unknown pooling"),
         (set_stage(0, pool="max", window=99), "pooling that does not fit"),
         (
@@ -263,6 +335,8 @@ def set_stage(i, **values):
         ),
         (lambda header: header.update(unit=-1.0), "unit of scores"),
         (lambda header: header.update(unit="x"), "unit of scores"),
+        (lambda header: header.update(unit=1e300), "unit of scores"),
+        (lambda header: header.update(classes=["a", "\ud800", "b", "c"]), "plain and distinct"),
         (lambda header: header.update(classes=["a", "a", "b", "c"]), "plain and distinct"),
         (lambda header: header.update(classes=["a", "b"]), "one a class"),
         (lambda header: header.update(n_features=7), "another number of inputs"),
@@ -279,3 +353,34 @@ def test_hostile_headers(change, sentence, tmp_path):
     rewrite(path, change)
     with pytest.raises(InputError, match=sentence):
         read_integers(path)
+
+
+@pytest.mark.parametrize(("weights", "bits"), [("ternary", 2), ("binary", 1)])
+def test_few_values_take_few_bits(weights, bits, tmp_path):
+    digits = load_embedded("digits")
+    X, X_test = ((A * 255 / 16).astype(np.uint8) for A in (digits.X, digits.X_test))
+    for hidden in ((64, 32), ("conv3x3:8:pad1:max2", 32)):
+        settings = TrainSettings.from_options(hidden=hidden, epochs=5, weights=weights)
+        network = train(X, digits.y, settings, image=(1, 8, 8)).network
+        integers = quantise(network)
+        for stage in integers.stages[:-1]:
+            assert set(np.unique(stage.main.weights)) <= {-1, 0, 1}
+        # Rows of few values are not rounded at all: only the last layer's are.
+        path = IntegerModel(integers).save(tmp_path / "m.safetensors")
+        again = load(path)
+        assert np.array_equal(again.scores(X_test), integers.scores(X_test))
+        assert (again.predict(X_test) == network.predict(X_test)).mean() > 0.99
+        sizes = [stage.main.weights.size for stage in integers.stages]
+        numbers = sum(stage.thresholds.nbytes for stage in integers.stages)
+        assert path.stat().st_size < sum(sizes[:-1]) * bits / 8 + sizes[-1] + numbers + 1500
+
+
+def test_packed_weights_that_do_not_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = rng.choice(np.array([-1, 1], np.int8), (5, 7))
+    assert np.array_equal(unpack(pack(weights), 1, (5, 7)), weights)
+    weights[2, 3] = 0
+    assert np.array_equal(unpack(pack(weights), 2, (5, 7)), weights)
+    for bits, shape in ((1, (5, 8)), (3, (5, 7)), (0, (5, 7)), ("2", (5, 7)), (2, (50, 7))):
+        with pytest.raises(InputError, match="do not fill a layer"):
+            unpack(pack(weights), bits, shape)

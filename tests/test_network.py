@@ -1,15 +1,19 @@
 """The consistent forward pass, and model files: round trip and refusals."""
 
 import json
+import os
+import struct
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+import zeroone
 from zeroone import load
 from zeroone.counts import active_inputs, active_units, parameters
 from zeroone.heads import HardmaxMSE, SoftmaxCE
+from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.operators import Dense
 from zeroone.scaling import Scaling
@@ -107,6 +111,9 @@ def test_foreign_and_broken_files_are_refused_in_one_sentence(tmp_path):
     refused("a safetensors file, but not a zeroone model")
     save_file({"a": torch.zeros(2)}, path, metadata={"zeroone": "{"})
     refused("no readable zeroone header")
+    for header in ("[" * 100_000, '{"version": ' + "9" * 5000 + "}"):
+        save_file({"a": torch.zeros(2)}, path, metadata={"zeroone": header})
+        refused("no readable zeroone header")
     changed_header(path, version=5)
     refused("format version 5, newer than 4, the newest this zeroone reads")
     changed_header(path, version="1")
@@ -176,3 +183,25 @@ def test_shapes_that_do_not_fit_are_named():
         network.predict(np.full((1, 4), np.nan))
     with pytest.raises(ValueError, match="no samples"):
         network.predict(np.zeros((0, 4)))
+
+
+@pytest.mark.parametrize(("name", "value"), [("stride", 0), ("stride", 1.0), ("padding", 10**9)])
+def test_convolutions_that_cannot_be(tmp_path, name, value):
+    plans = [LayerPlan.parse("conv2x2:3")]
+    path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    outer = json.loads(data[8 : 8 + size])
+    header = json.loads(outer["__metadata__"]["zeroone"])
+    header["layers"][0][name] = value
+    outer["__metadata__"]["zeroone"] = json.dumps(header)
+    text = json.dumps(outer).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+    with pytest.raises(ValueError, match=f"the {name} of layer 0 must be a whole number"):
+        load(path)
+
+
+def test_a_pipe_is_no_model(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="there is no model file"):
+        zeroone.load(tmp_path / "pipe")

@@ -240,3 +240,21 @@ def test_a_callback_may_stop_the_training(digits):
     enough = Enough()
     run = train(digits.X, digits.y, settings(), callbacks=[enough])
     assert (str(run.status), run.n_iter, enough.batches) == ("stopped", 2, 26)
+
+
+@pytest.mark.parametrize("weights", ["ternary", "binary"])
+def test_projected_weights_go_on_to_the_same_bits(digits, tmp_path, monkeypatch, weights):
+    monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
+
+    class Interrupt(Callback):
+        def on_iteration(self, entry, model):
+            if entry["iteration"] == 4:
+                raise KeyboardInterrupt
+
+    whole, cut, few = tmp_path / "whole", tmp_path / "cut", settings(weights=weights)
+    train(digits.X, digits.y, few, test=digits.test, out=whole)
+    with pytest.raises(KeyboardInterrupt):
+        train(digits.X, digits.y, few, test=digits.test, out=cut, callbacks=[Interrupt()])
+    resume(digits, cut, weights=weights)
+    models = [(folder / "model.safetensors").read_bytes() for folder in (whole, cut)]
+    assert models[0] == models[1]

@@ -121,7 +121,6 @@ def test_bench_inference(command, tmp_path, monkeypatch):
     assert [row["batch"] for row in result["rows"]] == [1, 3]
     for row in result["rows"]:
         assert len(row["seconds"]) == 4
-        ours = row["seconds"]["0/1 int8, ONNX Runtime"]
-        assert row["ratios"]["ReLU float32, torch"] == pytest.approx(
-            row["seconds"]["ReLU float32, torch"] / ours
-        )
+        assert row["ratios"]["0/1 int8, ONNX Runtime"]["median"] == 1
+        ratio = row["ratios"]["ReLU float32, torch"]
+        assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]

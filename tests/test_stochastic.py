@@ -12,8 +12,10 @@ from zeroone.network import Network
 from zeroone.operators import Dense
 from zeroone.ops import step
 from zeroone.pooling import AvgPool
+from zeroone.scaling import Scaling
 from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 from zeroone.solvers.metric import Metric
+from zeroone.solvers.projection import project
 from zeroone.solvers.pruning import kept_share, removal_costs, without
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
 from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
@@ -399,3 +401,66 @@ def test_the_last_step_falls_if_it_is_told_to():
     assert torch.equal(before[1], network.operators[1].weight)
     with pytest.raises(ValueError, match="top_step_end must be"):
         StochasticSettings(top_step_end=-0.1)
+
+
+def nearest_ternary(row):
+    """By brute force: of the m largest sizes, for every m, the scale that fits best."""
+    size = row.abs().sort(descending=True).values
+    means = size.cumsum(0) / torch.arange(1, len(size) + 1)
+    errors = [
+        float((size[:m] - means[m - 1]).square().sum() + size[m:].square().sum())
+        for m in range(1, len(size) + 1)
+    ]
+    return min(errors)
+
+
+def test_projection_is_near_the_nearest(normal):
+    W = torch.cat([normal(20, 30), normal(20, 30) ** 3])
+    binary, ternary = project(W, "binary"), project(W, "ternary")
+    for row, two, three in zip(W, binary, ternary, strict=True):
+        assert len(two.abs().unique()) == 1
+        assert len(three.abs().unique()) <= 2
+        scale = two.abs()[0]
+        best = min(
+            float((row - s * row.sign()).square().sum())
+            for s in scale * torch.linspace(0.8, 1.2, 41)
+        )
+        assert float((row - two).square().sum()) <= best * (1 + 1e-6)
+        assert float((row - three).square().sum()) < float(row.square().sum())
+    errors = (W[:20] - ternary[:20]).square().sum(dim=1).tolist()  # of Gaussian rows
+    assert sum(errors) <= 1.03 * sum(map(nearest_ternary, W[:20]))
+    assert torch.equal(project(torch.zeros(2, 3), "ternary"), torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("weights", ["ternary", "binary"])
+@pytest.mark.parametrize("options", [{}, {"keep": 0.5}, {"lam": 0.05}], ids=str)
+def test_weights_of_few_values_train(weights, options):
+    digits = load_embedded("digits")
+    settings = TrainSettings.from_options(hidden=(60, 50), epochs=30, weights=weights, **options)
+    run = train(digits.X, digits.y, settings, test=digits.test)
+    assert run.record["result"]["test_error"] < 0.15
+    for op in run.network.operators[:-1]:
+        sizes = op.linear.abs()
+        alive = sizes.sum(dim=0) > 0 if options else torch.ones(op.linear.shape[1]).bool()
+        for row in sizes[:, alive]:
+            assert len(row.unique()) <= (1 if weights == "binary" else 2)
+    if "keep" in options:
+        assert run.record["result"]["active_units"] == [30, 25]
+
+
+def test_weights_of_few_values_keep_the_mean_of_their_inputs():
+    """The bias makes up for the projection: on average, pre-activations stay what they were."""
+    digits = load_embedded("digits")
+    settings = StochasticSettings(weights="binary")
+    scaling = Scaling.fit(torch.from_numpy(digits.X))
+    network = Network.dense([64, 20, 10], SoftmaxCE(), scaling=scaling)
+    solver = StochasticBCD(network, settings, 10)
+    V0 = scaling.apply(torch.from_numpy(digits.X))
+    solver.update(V0, torch.from_numpy(digits.y), torch.Generator().manual_seed(0))
+    latent, metric = solver.latents["0"], solver.metrics[0]
+    torch.testing.assert_close(
+        latent.linear @ metric.mean + latent.offset,
+        network.operators[0].linear @ metric.mean + network.operators[0].offset,
+        rtol=1e-4,
+        atol=1e-5,
+    )

@@ -1,9 +1,8 @@
-"""The same network without what does not matter: dead and constant units, inputs nobody uses.
+"""The same network without what does not matter: dead units, inputs that nobody uses.
 
 Training with l2,0 empties columns; a unit whose columns are empty everywhere above it is dead, and
-so is one that feeds only dead units. A unit whose bit never changes is constant: what it adds above
-goes into the biases there. Both leave with their rows and columns, and no score changes but by
-rounding.
+so is one that feeds only dead units, and one that is never on. They leave with their rows and
+columns.
 """
 
 from copy import deepcopy
@@ -19,14 +18,17 @@ from zeroone.operators import Conv2d, Dense
 SURELY = 1e-5  # of what a unit's weights add up to: closer to 0 a constant is not told apart
 
 
-def compress(network: Network) -> Network:
-    """A smaller network with the same scores, to rounding; the one given stays as it is.
+def compress(network: Network, *, fold: bool = False) -> Network:
+    """A smaller network with the same scores; the one given stays as it is.
 
-    Inputs leave a first layer that is dense and not on a body.
+    Inputs leave a first layer that is dense and not on a body. ``fold``: units that are always 1
+    leave as well, and what they add above goes into the biases there. Sums are then rounded
+    otherwise, and a pre-activation next to 0 may cross it: integers are not rounded, so it is meant
+    for them.
     """
     small = deepcopy(network)
     for i in range(1, len(small.layers)):
-        _fold_constants(small, i)
+        _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
     for i in range(1, len(small.layers)):
         stay = alive[i].nonzero().flatten()
@@ -58,11 +60,11 @@ def _select(network: Network, i: int, stay: Tensor) -> None:
         network.replace(link, op.select(torch.arange(op.n_in), stay))
 
 
-def _fold_constants(network: Network, i: int) -> None:
+def _fold_constants(network: Network, i: int, *, fold: bool) -> None:
     """Empty the columns of units of V[i] whose bit is known; a 1 goes into the biases above."""
     never, always = _known_bits(network, i)
     consumers = network.consumers(i)
-    if not all(_can_fold(network, link) for link in consumers):
+    if not fold or not all(_can_fold(network, link) for link in consumers):
         always = torch.zeros_like(always)
     for link in consumers:
         layer = network.layers[link.layer]
@@ -83,10 +85,13 @@ def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
     most, size = least.clone(), least.clone()
     for link in network.into(i - 1):
         W = link.operator.linear.double()
-        bound = torch.inf if link.source == 0 else 1.0
-        most += torch.where(W > 0, W * bound, 0).sum(dim=1)
-        least += torch.where(W < 0, W * bound, 0).sum(dim=1)
         size += W.abs().sum(dim=1)
+        if link.source == 0:  # of either sign, and of any size
+            unknown = torch.where((W != 0).any(dim=1), torch.inf, 0.0)
+            most, least = most + unknown, least - unknown
+        else:
+            most += W.clamp_min(0).sum(dim=1)
+            least += W.clamp_max(0).sum(dim=1)
     offset = network.layers[i - 1].operator.offset
     if offset is not None:
         most, least = most + offset.double(), least + offset.double()

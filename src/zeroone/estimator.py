@@ -29,7 +29,17 @@ from zeroone.training.lines import Lines
 from zeroone.training.online import OnlineLearner
 
 # That are settings of a training by the same names.
-ARGUMENTS = ("hidden", "epochs", "lam", "keep", "batch", "validation", "patience", "max_iter")
+ARGUMENTS = (
+    "hidden",
+    "epochs",
+    "lam",
+    "keep",
+    "weights",
+    "batch",
+    "validation",
+    "patience",
+    "max_iter",
+)
 SMALL = 200_000  # numbers in X, up to which float64 costs nothing that would be noticed
 
 
@@ -43,6 +53,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     head: 'softmax' or 'hardmax' (the paper's)
     lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
     keep: the share of hidden units that the stochastic solver keeps; None keeps all
+    weights: of the hidden layers: 'ternary' or 'binary' (stochastic solver); None leaves them real
     batch: samples a batch; None takes 256, or all if there are fewer
     validation: the share of the samples that ``fit`` holds out and scores after every epoch
     patience: stop after so many epochs without a better error there, and go back to the best
@@ -77,6 +88,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head: str = "softmax",
         lam: float | None = None,
         keep: float | None = None,
+        weights: str | None = None,
         batch: int | None = None,
         validation: float | None = None,
         patience: int | None = None,
@@ -96,6 +108,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head = head
         self.lam = lam
         self.keep = keep
+        self.weights = weights
         self.batch = batch
         self.validation = validation
         self.patience = patience

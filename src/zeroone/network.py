@@ -34,6 +34,7 @@ from zeroone.version import __version__
 # that says all of it, for older readers.
 FORMAT_VERSION = 4
 BATCH_ROWS, BODY_ROWS = 4096, 512  # samples that are predicted together, at most
+MOST_SIDE = 10**4  # of a kernel or a padding
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
 ClassLabel = int | float | str | bool
@@ -337,8 +338,17 @@ def _check_loaded(
     if scaling.centre.ndim != 1 or not scaling.fits(len(scaling.centre)):
         raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
-    if not plain or len(set(classes)) != len(classes):
+    if not plain or len(set(classes)) != len(classes) or not all(map(is_text, classes)):
         raise InputError(f"{path} has class labels that are not plain and distinct.")
+
+
+def is_text(label: Any) -> bool:
+    """Whether a label can be written down; half a character of UTF-16, for one, cannot."""
+    try:
+        str(label).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _build_body(described: dict[str, Any], tensors: dict[str, Tensor]) -> Body:
@@ -370,5 +380,11 @@ def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
         raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
     if described["kind"] == Dense.kind:
         return Dense(weight, shape_in, bias)
-    geometry = {key: described[key] for key in ("kernel", "stride", "padding")}
-    return Conv2d(weight, shape_in, bias, **geometry)
+    geometry = {
+        key: count(f"the {key} of {name}", described[key], least=key != "padding", most=MOST_SIDE)
+        for key in ("kernel", "stride", "padding")
+    }
+    operator = Conv2d(weight, shape_in, bias, **geometry)
+    if math.prod(operator.shape_out) > BATCH_NUMBERS:
+        raise InputError(f"{name} is too large: {operator.shape_out}.")
+    return operator

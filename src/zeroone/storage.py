@@ -119,6 +119,8 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
 
 def kind_of(path: Path) -> str | None:
     """Which of the kinds a file says it is."""
+    if not path.is_file():
+        return None
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -142,7 +144,7 @@ def _read_header(path: Path, kind: str, metadata: dict[str, str], newest: int) -
     try:
         header: dict[str, Any] = json.loads(metadata[kind])
         version = header["version"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{path} has no readable zeroone header.") from None
     if not isinstance(version, int) or version < 1:
         raise InputError(f"{path} has no valid format version (found {version!r}).")

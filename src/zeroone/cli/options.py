@@ -75,6 +75,7 @@ def solver_options(command: Command) -> Command:
             float,
             "stochastic: scale of the hidden steps, at the start (default: 0.2).",
         ),
+        ("weights", str, "stochastic: of hidden layers: real (default), ternary or binary."),
         ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
         ("batch", int, "stochastic: samples a batch (default: 256)."),
         ("epochs", int, "stochastic: passes over the data (default: 10, more on small data)."),

@@ -62,7 +62,9 @@ def compress(
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The file: .onnx, .c or .html."
 )
-@click.option("--image", help="html: channels, height, width of a sample, such as 1,28,28.")
+@click.option(
+    "--image", help="html: channels, height, width of a sample, such as 1,28,28; or none."
+)
 @sample_option
 @data_dir_option
 @label_option
@@ -99,9 +101,9 @@ def _split(data: str | None, data_dir: Path | None, label: str | None) -> Any:
     return load_data(data, data_dir=data_dir, label=label)
 
 
-def _shape(text: str | None) -> tuple[int, int, int] | None:
-    if text is None:
-        return None
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None or text == "none":
+        return None if text is None else ()
     try:
         channels, height, width = (int(side) for side in text.split(","))
     except ValueError:

@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from zeroone.checks import InputError
-from zeroone.deploy.form import IntegerNetwork, Map, Stage, spread, sum_windows
+from zeroone.deploy.form import IntegerNetwork, Map, Stage
 from zeroone.storage import replacing
 from zeroone.version import __version__
 
@@ -88,6 +88,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "most_units": most,
         "labels": [_c_string(str(label)) for label in network.classes],
         "n_features": inputs.n_features,
+        "order": _order(network),
         "n_taken": inputs.n_taken,
         "gather": inputs.taken is not None,
         "input_type": "uint8_t" if inputs.are_bytes else "float",
@@ -103,6 +104,17 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "flash": sum(table.values.nbytes for table in tables),
         "ram": sum(sizes.values()) + 4 * most,
     }
+
+
+def _order(network: IntegerNetwork) -> str:
+    """In which the numbers of a sample come, for a comment."""
+    if network.stages[0].main.kernel:
+        shape = " x ".join(map(str, network.stages[0].main.shape_in))
+        return f"channels x rows x columns: {shape}"
+    if network.feature_names is None:
+        return "in the order of the training data"
+    names = ", ".join(network.feature_names).encode("ascii", "replace").decode()
+    return f"in this order: {names}".replace("*/", "* /").replace("\n", " ")
 
 
 def _widths(network: IntegerNetwork) -> list[int]:
@@ -134,16 +146,10 @@ def _tables(network: IntegerNetwork) -> Sequence[Table]:
 
 
 def in_order(stage: Stage) -> NDArray[np.int32]:
-    """The thresholds in the order in which they are compared: pooled positions, windows, units.
-
-    Of average pooling, the sums of a window's; of all positions alike, once.
-    """
-    if stage.thresholds.ndim == 1:
-        entries = stage.window**2 if stage.pool == "average" else 1
-        return (stage.thresholds.astype(np.int64) * entries).astype(np.int32)
-    limits = spread(stage.thresholds, stage.main.shape_out)
-    if stage.pool == "average":
-        limits = sum_windows(limits[None], stage.window)[0].astype(np.int32)
+    """The thresholds in the order in which they are compared: pooled positions, windows, units."""
+    limits = stage.thresholds
+    if limits.ndim == 1:
+        return limits
     if stage.pool != "max":
         return np.ascontiguousarray(limits.transpose(1, 2, 0)).ravel()
     units, rows, columns = stage.shape_out
@@ -175,7 +181,7 @@ def _stage(network: IntegerNetwork, i: int, buffers: list[str]) -> dict[str, Any
         return content
     _, rows, columns = stage.shape_out
     content |= {
-        "main": _convolution(stage.main, f"weights_{i}"),
+        "main": _convolution(stage.main, f"weights_{i}", stage.window),
         "main_place": _place(stage.main),
         "rows": rows,
         "columns": columns,
@@ -186,16 +192,17 @@ def _stage(network: IntegerNetwork, i: int, buffers: list[str]) -> dict[str, Any
     }
     arguments = [buffers[i], content["target"]]
     if stage.shortcut is not None:
-        content["shortcut"] = _convolution(stage.shortcut, f"shortcut_{i}")
+        content["shortcut"] = _convolution(stage.shortcut, f"shortcut_{i}", stage.window)
         content["shortcut_place"] = _place(stage.shortcut)
         arguments.insert(1, content["earlier"])
     return content | {"arguments": ", ".join(arguments)}
 
 
-def _convolution(linear: Map, weights: str) -> str:
+def _convolution(linear: Map, weights: str, window: int) -> str:
     channels, height, width = linear.shape_in
     plane, line = height * width, linear.stride * width
     numbers = [channels, height, width, plane, linear.kernel, linear.stride, line]
+    numbers += [window * linear.stride, window * line]
     numbers += [linear.n_out, linear.kernel * linear.n_out]
     return f"{{{weights}, {', '.join(map(str, numbers))}}}"
 
@@ -228,7 +235,7 @@ def _lines(values: NDArray[Any]) -> str:
     if values.dtype == np.float32:
         words = [f"{_float_literal(float(value))}," for value in values]
     else:
-        words = [f"{_int_literal(int(value))}," for value in values]
+        words = [f"{int(value)}," for value in values]
     lines, line = [], ""
     for word in words:
         if len(line) + len(word) + 1 > COLUMNS:
@@ -236,10 +243,6 @@ def _lines(values: NDArray[Any]) -> str:
             line = ""
         line += f" {word}" if line else f"    {word}"
     return "\n".join([*lines, line])
-
-
-def _int_literal(value: int) -> str:
-    return "-2147483647 - 1" if value == -(2**31) else str(value)
 
 
 def _float_literal(value: float) -> str:

@@ -1,20 +1,25 @@
 // The page around the network: what comes in, what is shown.
 const network = readNetwork(JSON.parse(document.getElementById("network").textContent));
 const byId = (id) => document.getElementById(id);
-const [channels, height, width] = network.image || [0, 0, 0];
+const [channels, height, width] = network.image.length ? network.image : [0, 0, 0];
 
 /** From grey levels 0..255 to what the network takes. */
 function fromBytes(bytes) {
   if (!network.low) return bytes;
-  const low = Math.min(...network.low);
-  const high = Math.max(...network.low.map((l, j) => l + 255 / network.rate[j]));
+  let [low, high] = [Infinity, -Infinity];
+  network.low.forEach((l, j) => {
+    low = Math.min(low, l);
+    high = Math.max(high, l + 255 / network.rate[j]);
+  });
   return Float32Array.from(bytes, (b) => low + (b / 255) * (high - low));
 }
 
 function show(sample) {
   const { scores, bits } = run(network, sample);
   const largest = Math.max(...scores);
-  const weights = Array.from(scores, (s) => Math.exp((s - largest) * network.unit));
+  const soft = (s) => Math.exp((s - largest) * network.unit);
+  const hard = (s) => (s === largest ? 1 : 0); // several that lead share it
+  const weights = Array.from(scores, network.head === "softmax" ? soft : hard);
   const total = weights.reduce((a, b) => a + b, 0);
   const best = scores.indexOf(largest);
   byId("answer").textContent = network.classes[best];
@@ -57,7 +62,7 @@ function layOut() {
   }
 }
 
-/** Where the ink of grey levels is: its edges and its centre of mass; null if there is none. */
+/** Where the ink of grey levels is: its size and its centre of mass; null if there is none. */
 function inkOf(grey, w, h) {
   let [left, right, top, bottom, mass, mx, my] = [w, -1, h, -1, 0, 0, 0];
   for (let y = 0; y < h; y++) {
@@ -71,44 +76,114 @@ function inkOf(grey, w, h) {
       my += ink * y;
     }
   }
-  return mass ? { left, top, size: Math.max(right - left, bottom - top) + 1, mx: mx / mass, my: my / mass } : null;
+  return mass ? { size: Math.max(right - left, bottom - top) + 1, mx: mx / mass, my: my / mass } : null;
 }
 
-/** The pad at the network's size: as it is, or its ink in the middle, 20/28 of the side large. */
-function look(pad) {
-  const seen = byId("seen");
-  const context = seen.getContext("2d", { willReadFrequently: true });
+/** The pixels of a canvas as planes of bytes: brightness, or red, green and blue. */
+function planesOf(canvas) {
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const n = canvas.width * canvas.height;
+  const planes = new Uint8Array(channels * n);
+  const invert = byId("invert")?.checked;
+  for (let i = 0; i < n; i++) {
+    const [r, g, b] = pixels.subarray(4 * i, 4 * i + 3);
+    if (channels === 1) {
+      const grey = Math.round(0.299 * r + 0.587 * g + 0.114 * b);
+      planes[i] = invert ? 255 - grey : grey;
+    } else {
+      planes.set([r], i);
+      planes.set([g], n + i);
+      planes.set([b], 2 * n + i);
+    }
+  }
+  return planes;
+}
+
+/** A canvas of that size, black. */
+function blank(w, h) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: w, height: h });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   context.imageSmoothingQuality = "high";
-  context.fillStyle = "#000";
-  context.fillRect(0, 0, width, height);
-  const ink = byId("centre")?.checked ? inkOf(greyOf(pad), pad.width, pad.height) : null;
+  context.fillRect(0, 0, w, h);
+  return canvas;
+}
+
+/**
+ * What the network sees of a picture: as it is if it has the network's size; else scaled, or its ink
+ * in the middle, 20/28 of the side large, as in MNIST.
+ */
+function look(picture) {
+  const view = blank(width, height);
+  const context = view.getContext("2d");
+  const centred = byId("centre")?.checked;
+  const sameSize = picture.width === width && picture.height === height;
+  const ink = centred && !sameSize ? inkOf(planesOf(picture), picture.width, picture.height) : null;
   if (ink) {
     const scale = ((20 / 28) * Math.min(width, height)) / ink.size;
     const [x, y] = [width / 2 - (ink.mx + 0.5) * scale, height / 2 - (ink.my + 0.5) * scale];
-    context.drawImage(pad, x, y, pad.width * scale, pad.height * scale);
+    if (byId("invert")?.checked) {
+      context.fillStyle = "#fff";
+      context.fillRect(0, 0, width, height);
+    }
+    context.drawImage(picture, x, y, picture.width * scale, picture.height * scale);
   } else {
-    context.drawImage(pad, 0, 0, width, height);
+    context.drawImage(picture, 0, 0, width, height);
   }
-  const pixels = context.getImageData(0, 0, width, height).data;
-  const bytes = new Uint8Array(channels * width * height);
-  for (let i = 0; i < width * height; i++) {
-    for (let c = 0; c < channels; c++) bytes[c * width * height + i] = pixels[4 * i + (channels === 1 ? 0 : c)];
-  }
+  const bytes = planesOf(view);
+  showSeen(bytes);
   show(fromBytes(bytes));
+  if (!bytes.some((b) => b > 0)) byId("answer").textContent = "";
 }
 
-function greyOf(canvas) {
-  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  return Uint8Array.from({ length: canvas.width * canvas.height }, (_, i) => pixels[4 * i]);
+function showSeen(bytes) {
+  const context = byId("seen").getContext("2d");
+  const image = context.createImageData(width, height);
+  const n = width * height;
+  for (let i = 0; i < n; i++) {
+    const colour = [0, 1, 2].map((c) => bytes[(channels === 1 ? 0 : c) * n + i]);
+    image.data.set([...colour, 255], 4 * i);
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/** A picture that fits into the pad's shape without being stretched. */
+function fitted(image, pad) {
+  if (image.width === width && image.height === height) {
+    const same = blank(width, height);
+    same.getContext("2d").drawImage(image, 0, 0);
+    return same;
+  }
+  const canvas = blank(pad.width, pad.height);
+  const scale = Math.min(pad.width / image.width, pad.height / image.height);
+  const [w, h] = [image.width * scale, image.height * scale];
+  const context = canvas.getContext("2d");
+  if (byId("invert")?.checked) {
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, pad.width, pad.height);
+  }
+  context.drawImage(image, (pad.width - w) / 2, (pad.height - h) / 2, w, h);
+  return canvas;
+}
+
+/** Whether the corners of an image are bright: ink on paper. */
+function isPaper(image) {
+  const small = blank(16, 16);
+  small.getContext("2d").drawImage(image, 0, 0, 16, 16);
+  const pixels = small.getContext("2d").getImageData(0, 0, 16, 16).data;
+  return [0, 15, 240, 255].every((i) => pixels[4 * i] + pixels[4 * i + 1] + pixels[4 * i + 2] > 450);
 }
 
 function usePad() {
   const pad = byId("pad");
   const context = pad.getContext("2d", { willReadFrequently: true });
-  const clear = () => {
+  let picture = pad; // what is looked at: the pad, or an image that was opened
+  const put = (source) => {
     context.fillStyle = "#000";
     context.fillRect(0, 0, pad.width, pad.height);
-    look(pad);
+    if (source) context.drawImage(source, 0, 0, pad.width, pad.height);
+    picture = source || pad;
+    byId("note").textContent = "";
+    look(picture);
   };
   const at = (event) => {
     const box = pad.getBoundingClientRect();
@@ -117,7 +192,7 @@ function usePad() {
   let last = null;
   const draw = (event) => {
     const [x, y] = at(event);
-    context.strokeStyle = "#fff";
+    context.strokeStyle = byId("invert")?.checked ? "#000" : "#fff";
     context.lineWidth = pad.width / 14;
     context.lineCap = context.lineJoin = "round";
     context.beginPath();
@@ -125,6 +200,7 @@ function usePad() {
     context.lineTo(x + 0.01, y);
     context.stroke();
     last = [x, y];
+    picture = pad;
     look(pad);
   };
   pad.addEventListener("pointerdown", (event) => {
@@ -132,18 +208,27 @@ function usePad() {
     last = null;
     draw(event);
   });
-  pad.addEventListener("pointermove", (event) => event.buttons && draw(event));
-  byId("clear").addEventListener("click", clear);
-  byId("centre")?.addEventListener("change", () => look(pad));
+  pad.addEventListener("pointermove", (event) => event.buttons && last && draw(event));
+  for (const kind of ["pointerup", "pointercancel"]) pad.addEventListener(kind, () => (last = null));
+  byId("clear").addEventListener("click", () => {
+    if (byId("invert")) byId("invert").checked = false;
+    put(null);
+  });
+  for (const id of ["centre", "invert"]) byId(id)?.addEventListener("change", () => look(picture));
   const open = async (file) => {
-    if (!file || !file.type.startsWith("image/")) return;
-    const image = await createImageBitmap(file);
-    context.filter = channels === 1 ? "grayscale(1)" : "none";
-    context.drawImage(image, 0, 0, pad.width, pad.height);
-    context.filter = "none";
-    look(pad);
+    if (!file) return;
+    try {
+      const image = await createImageBitmap(file);
+      if (byId("invert")) byId("invert").checked = isPaper(image);
+      put(fitted(image, pad));
+    } catch {
+      byId("note").textContent = `${file.name} cannot be read as an image.`;
+    }
   };
-  byId("file").addEventListener("change", (event) => open(event.target.files[0]));
+  byId("file").addEventListener("change", async (event) => {
+    await open(event.target.files[0]);
+    event.target.value = ""; // so that the same file can be opened again
+  });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {
       event.preventDefault();
@@ -151,7 +236,7 @@ function usePad() {
       if (kind === "drop") open(event.dataTransfer.files[0]);
     });
   }
-  clear();
+  put(null);
 }
 
 function useFields() {
@@ -160,16 +245,23 @@ function useFields() {
     const label = document.createElement("label");
     const field = Object.assign(document.createElement("input"), { type: "number", step: "any", value: 0 });
     const place = network.taken ? network.taken.indexOf(j) : j;
-    if (network.low && place >= 0) field.value = (network.low[place] + 127.5 / network.rate[place]).toPrecision(4);
+    if (!network.low) Object.assign(field, { min: 0, max: 255, step: 1 });
+    else if (place >= 0) field.value = (network.low[place] + 127.5 / network.rate[place]).toPrecision(4);
     label.append(network.names ? network.names[j] : `input ${j}`, field);
     byId("fields").append(label);
     fields.push(field);
   }
-  const update = () => show(fields.map((field) => Number(field.value)));
+  const update = () => {
+    if (fields.every((field) => field.checkValidity() && field.value !== "")) {
+      show(fields.map((field) => Number(field.value)));
+    } else {
+      byId("answer").textContent = "";
+    }
+  };
   byId("fields").addEventListener("input", update);
   update();
 }
 
 layOut();
-if (network.image) usePad();
+if (network.image.length) usePad();
 else useFields();

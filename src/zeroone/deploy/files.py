@@ -13,7 +13,7 @@ from zeroone.checks import InputError, count
 from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.deploy.runtime import IntegerModel
 from zeroone.heads import make_head
-from zeroone.network import Network
+from zeroone.network import MOST_SIDE, Network, is_text
 from zeroone.network import load as load_network
 from zeroone.pooling import POOLS
 from zeroone.storage import INTEGERS, kind_of, read_tensors, write_tensors
@@ -21,6 +21,7 @@ from zeroone.version import __version__
 
 FORMAT_VERSION = 1
 GEOMETRY = ("kernel", "stride", "padding")
+LEAST_UNIT = 1e-30
 
 
 def load(path: str | Path) -> Network | IntegerModel:
@@ -53,10 +54,10 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         "inputs.rate": inputs.rate,
     }
     for i, stage in enumerate(network.stages):
-        arrays[f"stages.{i}.weights"] = stage.main.weights
+        arrays[f"stages.{i}.weights"] = pack(stage.main.weights)
         arrays[f"stages.{i}.thresholds"] = stage.thresholds
         if stage.shortcut is not None:
-            arrays[f"stages.{i}.shortcut"] = stage.shortcut.weights
+            arrays[f"stages.{i}.shortcut"] = pack(stage.shortcut.weights)
     tensors = {
         name: torch.from_numpy(np.ascontiguousarray(array))
         for name, array in arrays.items()
@@ -94,7 +95,35 @@ def _describe(stage: Stage) -> dict[str, Any]:
 
 def _describe_map(linear: Map) -> dict[str, Any]:
     geometry = {name: getattr(linear, name) for name in GEOMETRY} if linear.kernel else {}
-    return {"in": list(linear.shape_in), **geometry}
+    bits = bits_of(linear.weights)
+    few = {"bits": bits, "out": linear.n_out} if bits < 8 else {}
+    return {"in": list(linear.shape_in), **geometry, **few}
+
+
+def bits_of(weights: NDArray[np.int8]) -> int:
+    """How many bits a weight needs: 1 if all are -1 or 1, 2 if some are 0, else 8."""
+    if np.abs(weights).max(initial=0) > 1:
+        return 8
+    return 1 if weights.all() else 2
+
+
+def pack(weights: NDArray[np.int8]) -> NDArray[Any]:
+    """In as few bits as there need to be: first which are above 0, then which are below."""
+    bits = bits_of(weights)
+    if bits == 8:
+        return weights
+    planes = [weights > 0, weights < 0][:bits]
+    return np.packbits(np.concatenate([plane.ravel() for plane in planes]))
+
+
+def unpack(packed: NDArray[np.uint8], bits: int, shape: tuple[int, int]) -> NDArray[np.int8]:
+    """The weights that were packed."""
+    size = math.prod(shape)
+    if bits not in (1, 2) or packed.ndim != 1 or len(packed) != -(-bits * size // 8):
+        raise InputError(f"weights in {bits!r} bits do not fill a layer of shape {shape}.")
+    flat = np.unpackbits(packed, count=bits * size).astype(np.int8)
+    values = flat[:size] - flat[size:] if bits == 2 else 2 * flat - 1
+    return np.asarray(values, dtype=np.int8).reshape(shape)
 
 
 def _stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Stage:
@@ -110,18 +139,23 @@ def _stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Sta
     return Stage(main, thresholds, pool, window, around, count("a skip", shortcut["skip"], least=2))
 
 
-def _map(described: dict[str, Any], weights: Tensor) -> Map:
-    if weights.ndim != 2:
-        raise InputError("weights are no matrix.")
+def _map(described: dict[str, Any], tensor: Tensor) -> Map:
     shape = tuple(count("a side", side) for side in described["in"])
     if len(shape) not in (1, 3):
         raise InputError(f"samples of shape {shape} are neither rows nor images.")
     geometry = {
-        name: count(name, described[name], least=0 if name == "padding" else 1, most=10**4)
+        name: count(name, described[name], least=0 if name == "padding" else 1, most=MOST_SIDE)
         for name in GEOMETRY
         if name in described
     }
-    return Map(_array(weights, torch.int8), shape, **geometry)
+    if "bits" not in described:
+        weights = _array(tensor, torch.int8)
+        if weights.ndim != 2:
+            raise InputError("weights are no matrix.")
+        return Map(weights, shape, **geometry)
+    columns = shape[0] * geometry["kernel"] ** 2 if "kernel" in geometry else math.prod(shape)
+    packed, n_out = _array(tensor, torch.uint8), count("the number of units", described["out"])
+    return Map(unpack(packed, described["bits"], (n_out, columns)), shape, **geometry)
 
 
 def _inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
@@ -152,13 +186,13 @@ def _array(tensor: Tensor, dtype: torch.dtype) -> NDArray[Any]:
 
 def _classes(labels: Any) -> list[Any]:
     plain = isinstance(labels, list) and all(isinstance(c, int | float | str) for c in labels)
-    if not plain or not labels or len(set(labels)) != len(labels):
+    if not plain or len(set(labels)) != len(labels) or not all(map(is_text, labels)):
         raise InputError("class labels are not plain and distinct.")
     return list(labels)
 
 
 def _unit(value: Any) -> float:
-    if type(value) is not float or not math.isfinite(value) or value <= 0:
+    if type(value) is not float or not LEAST_UNIT <= value <= 1 / LEAST_UNIT:
         raise InputError(f"the unit of scores is {value!r}.")
     return value
 
@@ -167,6 +201,7 @@ def _names(header: dict[str, Any]) -> list[str] | None:
     names = header.get("features")
     if names is None:
         return None
-    if not all(isinstance(name, str) for name in names) or len(set(names)) != header["n_features"]:
+    plain = all(isinstance(name, str) and is_text(name) for name in names)
+    if not plain or (len(set(names)), len(names)) != (header["n_features"], header["n_features"]):
         raise InputError("the names of inputs are not as many, or not distinct.")
     return list(names)

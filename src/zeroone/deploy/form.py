@@ -7,8 +7,8 @@ Everything that is exported computes exactly this, on every machine:
    are left out;
 2. a hidden layer adds up int8 weights where its input is 1 (in the first layer: times q), a
    convolution with zeros around the image; its bit is 1 where the sum exceeds an int32 threshold.
-   Max pooling takes the largest bit of a window, average pooling compares the sums of its entries
-   with the sum of its thresholds;
+   Max pooling takes the largest bit of a window; average pooling adds up the sums of a window and
+   compares that with a threshold;
 3. the last layer adds up int8 weights and an int32 offset: the scores of the classes. Of classes
    that tie, the first one leads.
 
@@ -34,7 +34,10 @@ Bytes = NDArray[np.uint8]
 Weights = NDArray[np.int8]
 Sums = NDArray[np.int32]
 MOST = 2**31 - 1
+# Of weights of bytes: processors without VNNI add two products in 16 bits, and 2 * 255 * 64 fits.
+LARGEST_OF_BYTES = 64
 LARGEST_LAYER = 2**26  # numbers of a sample, sums or the inputs of all of them
+LARGEST_NETWORK = 2**28
 AT_ONCE = 2**24  # numbers of a layer
 
 
@@ -87,6 +90,8 @@ class Map:
         else:
             columns = self.shape_in[0] * self.kernel**2 if len(self.shape_in) == 3 else -1
             fits = self.weights.shape[1] == columns and min(self.shape_out) >= 1
+            if self.padding >= self.kernel:
+                raise InputError("kernels would see nothing: the padding is as large as they are.")
         if not fits or not self.n_out:
             raise InputError(f"weights of shape {self.weights.shape} cannot take {self.shape_in}.")
         if self.n_numbers > LARGEST_LAYER:
@@ -137,9 +142,9 @@ class Map:
 class Stage:
     """A layer: a map, perhaps a second one from earlier bits, thresholds, a pooling.
 
-    ``thresholds``: one number a unit, or one for each of its positions; of the last layer, offsets
-    that are added. ``skip`` counts back to the activations that the ``shortcut`` takes: 1 would be
-    those that the map takes.
+    ``thresholds``: one number a unit, or one for each of its positions (with average pooling, of
+    its pooled positions); of the last layer, offsets that are added. ``skip`` counts back to the
+    activations that the ``shortcut`` takes: 1 would be those that the map takes.
     """
 
     main: Map
@@ -157,6 +162,11 @@ class Stage:
             return shape
         return (shape[0], *(side // self.window for side in shape[1:]))
 
+    @property
+    def compared(self) -> Shape:
+        """Of what is compared with thresholds: before max pooling, after average pooling."""
+        return self.shape_out if self.pool == "average" else self.main.shape_out
+
     def sums(self, V: list[Bytes]) -> Sums:
         """Of the activations so far, those right below last."""
         total = self.main.apply(V[-1])
@@ -164,13 +174,11 @@ class Stage:
 
     def bits(self, V: list[Bytes]) -> Bytes:
         """The layer's bits."""
-        total, limits = self.sums(V), spread(self.thresholds, self.main.shape_out)
+        total = self.sums(V)
         if self.pool == "average":
-            return (
-                sum_windows(total, self.window) > sum_windows(limits[None], self.window)
-            ).astype(np.uint8)
-        bits = (total > limits).astype(np.uint8)
-        return bits if self.pool == "none" else _windows(bits, self.window).max(axis=(3, 5))
+            total = sum_windows(total, self.window)
+        bits = (total > spread(self.thresholds, self.compared)).astype(np.uint8)
+        return _windows(bits, self.window).max(axis=(3, 5)) if self.pool == "max" else bits
 
 
 @dataclass(frozen=True)
@@ -225,7 +233,8 @@ class IntegerNetwork:
         if not self.inputs.are_bytes:
             return raw.astype(np.float32)
         if raw.dtype != np.uint8:
-            whole = raw.astype(np.uint8)  # of what is a byte already this changes nothing
+            with np.errstate(invalid="ignore"):
+                whole = raw.astype(np.uint8)  # of what is a byte already this changes nothing
             if not np.array_equal(whole, raw):
                 raise InputError("the network takes bytes, whole numbers from 0 to 255.")
             raw = whole
@@ -263,9 +272,9 @@ def _windows(A: NDArray[Any], size: int) -> NDArray[Any]:
     return A[:, :, : h * size, : w * size].reshape(n, units, h, size, w, size)
 
 
-def sum_windows(A: NDArray[Any], size: int) -> NDArray[np.int64]:
+def sum_windows(A: Sums, size: int) -> Sums:
     """The sums of windows side by side."""
-    total: NDArray[np.int64] = _windows(A, size).astype(np.int64).sum(axis=(3, 5))
+    total: Sums = _windows(A, size).sum(axis=(3, 5), dtype=np.int32)
     return total
 
 
@@ -285,23 +294,37 @@ def check_form(network: IntegerNetwork) -> None:
                 raise InputError(f"{where} has a shortcut that does not fit.")
             if stage.shortcut.shape_out != stage.main.shape_out:
                 raise InputError(f"{where} has a shortcut of another shape.")
-        if stage.thresholds.shape not in {(stage.main.n_out,), stage.main.shape_out}:
-            raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
-        if min(stage.shape_out) < 1 or (stage.pool != "none" and len(stage.main.shape_out) != 3):
+        pools = stage.pool != "none"
+        misfit = len(stage.main.shape_out) != 3 if pools else stage.window != 1
+        if misfit or min(stage.shape_out) < 1:
             raise InputError(f"{where} has a pooling that does not fit.")
-        size = _largest_sum(stage, 1 if i else 255)
-        if size > MOST:
+        if stage.thresholds.shape not in {(stage.main.n_out,), stage.compared}:
+            raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
+        if not i and np.abs(stage.main.weights.astype(np.int16)).max() > LARGEST_OF_BYTES:
+            raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
+        size = int((largest_sums(stage, 1 if i else 255) + _sizes(stage) * last).max())
+        if max(size, int(_sizes(stage).max())) > MOST:
             raise InputError(f"{where} adds up to {size:,}, more than 32 bits hold.")
+    if sum(m.n_numbers for m in network.maps) > LARGEST_NETWORK:
+        raise InputError("the network is too large.")
     end = network.stages[-1]
     if end.main.shape_out != (len(network.classes),) or end.pool != "none":
         raise InputError("the last layer is not one of scores, one a class.")
 
 
-def _largest_sum(stage: Stage, largest: int) -> int:
-    """What the sums of a layer (and of a window), or its thresholds, can reach, in size."""
+def largest_sums(stage: Stage, largest: int) -> NDArray[np.int64]:
+    """What the sums of each unit (with average pooling, of a window) can reach, in size.
+
+    ``largest``: input, 255 for bytes and 1 for bits.
+    """
     rows = np.abs(stage.main.weights.astype(np.int64)).sum(axis=1) * largest
     if stage.shortcut is not None:
         rows = rows + np.abs(stage.shortcut.weights.astype(np.int64)).sum(axis=1)
-    entries = stage.window**2 if stage.pool == "average" else 1
-    limits = np.abs(stage.thresholds.astype(np.int64)).max(initial=0)
-    return int(entries * max(rows.max(initial=0), limits))
+    total: NDArray[np.int64] = rows * (stage.window**2 if stage.pool == "average" else 1)
+    return total
+
+
+def _sizes(stage: Stage) -> NDArray[np.int64]:
+    """The size of each unit's largest threshold."""
+    sizes = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1)
+    return np.asarray(sizes.max(axis=1))

@@ -25,10 +25,17 @@ from zeroone.version import __version__
 
 
 def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> Path:
-    """Write the page. ``image``: channels, height, width of a sample; None guesses them."""
-    shape = image or guess_image(network)
-    if shape is not None and math.prod(shape) != network.n_features:
-        raise InputError(f"{network.n_features} inputs are no image of shape {shape}.")
+    """Write the page.
+
+    ``image``: channels, height, width of a sample; None guesses them, () is for samples that are no
+    images.
+    """
+    shape = guess_image(network) if image is None else image
+    fits = len(shape) == 3 and shape[0] in (1, 3) and min(shape) > 0
+    if shape and (not fits or math.prod(shape) != network.n_features):
+        raise InputError(
+            f"{network.n_features} inputs are no image of shape {shape}, grey or in three colours."
+        )
     files = resources.files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string((files / "demo.html").read_text(encoding="utf-8"))
@@ -56,20 +63,26 @@ def describe(network: IntegerNetwork) -> dict[str, Any]:
         "rate": None if inputs.rate is None else _encode(inputs.rate),
         "classes": [str(label) for label in network.classes],
         "unit": network.unit,
+        "head": network.head.kind,
         "stages": [_stage(stage) for stage in network.stages],
     }
 
 
-def guess_image(network: IntegerNetwork) -> Shape | None:
-    """The shape of a sample: the first convolution's, or a square, grey or in colour."""
+def guess_image(network: IntegerNetwork) -> Shape:
+    """The shape of a sample: the first convolution's, or a square, grey or in colour; or ().
+
+    Inputs with names of their own are no pixels.
+    """
     first = network.stages[0].main
-    if first.kernel:
-        return first.shape_in
+    if first.kernel and network.inputs.taken is None:
+        return first.shape_in if first.shape_in[0] in (1, 3) else ()
+    if network.feature_names is not None:
+        return ()
     for channels in (1, 3):
         side = math.isqrt(network.n_features // channels)
         if side >= 4 and channels * side**2 == network.n_features:
             return (channels, side, side)
-    return None
+    return ()
 
 
 def _stage(stage: Stage) -> dict[str, Any]:

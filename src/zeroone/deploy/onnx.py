@@ -1,12 +1,13 @@
 """The integer form as an ONNX model: MatMulInteger, ConvInteger, Greater; the same to the bit."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage, spread, sum_windows
+from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.storage import replacing
 from zeroone.version import __version__
 
@@ -74,13 +75,18 @@ def make_model(network: IntegerNetwork) -> Any:
         ],
         graph.constants,
     )
-    return helper.make_model(
+    model = helper.make_model(
         made,
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="zeroone",
         producer_version=__version__,
     )
+    about = {"classes": network.classes, "unit": network.unit, "head": network.head.describe()}
+    if network.feature_names is not None:
+        about["features"] = network.feature_names
+    helper.set_model_props(model, {name: json.dumps(value) for name, value in about.items()})
+    return model
 
 
 def _as_bytes(graph: _Graph, inputs: Inputs) -> str:
@@ -125,13 +131,11 @@ def _map(graph: _Graph, linear: Map, V: str) -> str:
 def _bits(graph: _Graph, stage: Stage, V: list[str]) -> str:
     from onnx import TensorProto
 
-    total, shape = _sums(graph, stage, V), stage.main.shape_out
-    limits = spread(stage.thresholds, shape)
+    total, limits = _sums(graph, stage, V), stage.thresholds
     if stage.pool == "average":
         total = _window_sums(graph, total, stage)
-        limits = sum_windows(limits[None], stage.window)[0].astype(np.int32)
-    elif stage.thresholds.ndim == 1 and len(shape) == 3:
-        limits = stage.thresholds[:, None, None]
+    if limits.ndim == 1 and len(stage.compared) == 3:
+        limits = limits[:, None, None]
     bits = graph.add(
         "Cast", graph.add("Greater", total, graph.constant(limits)), to=TensorProto.UINT8
     )

@@ -7,28 +7,33 @@ The scores of the last layer are compared with each other: all of its rows share
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
 from zeroone.compression import compress
-from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.form import (
+    LARGEST_OF_BYTES,
+    Inputs,
+    IntegerNetwork,
+    Map,
+    Stage,
+    largest_sums,
+)
+from zeroone.inputs import check_inputs, check_width
 from zeroone.layers import Layer
 from zeroone.network import Network
 from zeroone.operators import Conv2d, Operator
-from zeroone.pooling import NoPool
+from zeroone.pooling import AvgPool, NoPool
 from zeroone.scaling import InputRange
 
 LARGEST = 127
-# Of weights of bytes: processors without VNNI add two products in 16 bits, and 2 * 255 * 64 fits.
-LARGEST_OF_BYTES = 64
 
 
-def quantise(network: Network, like: Tensor | None = None) -> IntegerNetwork:
+def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> IntegerNetwork:
     """The integer form of a network, without what does not matter (see ``compress``).
 
     It takes bytes if the network was trained on bytes; other numbers by 256 steps between the
@@ -36,10 +41,11 @@ def quantise(network: Network, like: Tensor | None = None) -> IntegerNetwork:
     that does not know them.
     """
     _check(network)
-    small = compress(network)
+    small = compress(network, fold=True)
     ranges = small.scaling.inputs
     if like is not None:
-        ranges = InputRange.of(like, torch.float64)
+        raw = check_width(check_inputs(like, torch.float64), network.n_features)
+        ranges = InputRange.of(raw, torch.float64)
     elif ranges is None:
         raise InputError(
             "the model does not say what its inputs look like: give data of their kind, --data."
@@ -83,8 +89,26 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     low, high = ranges.low.double()[columns], ranges.high.double()[columns]
     if isinstance(network.operators[0], Conv2d):
         low, high = low.min().expand(len(low)), high.max().expand(len(high))  # share their weights
+    _check_range(network, used, low, high)
     span = torch.where(high > low, high - low, 1.0)
     return Inputs(n, used, low.float().numpy().copy(), (255 / span).float().numpy())
+
+
+def _check_range(
+    network: Network, used: NDArray[np.int64] | None, low: Tensor, high: Tensor
+) -> None:
+    """Require inputs that are still told apart as float32 numbers, which all exports take."""
+    largest = torch.maximum(low.abs(), high.abs()).float().numpy()
+    steps = (high - low).numpy() / 255
+    lost = (steps > 0) & ((steps < np.spacing(largest)) | (steps < 1e-30))
+    if lost.any():
+        k = int(np.flatnonzero(lost)[0])
+        number = k if used is None else int(used[k])
+        name = f"input {number}" if network.feature_names is None else network.feature_names[number]
+        raise InputError(
+            f"{name} lies between {float(low[k]):.9g} and {float(high[k]):.9g}, where float32 does "
+            f"not tell 256 steps apart: subtract its mean before training."
+        )
 
 
 def _stage(network: Network, i: int, layer: Layer, inputs: Inputs) -> tuple[Stage, float]:
@@ -98,19 +122,49 @@ def _stage(network: Network, i: int, layer: Layer, inputs: Inputs) -> tuple[Stag
     S = None if layer.shortcut is None else layer.shortcut.linear.double()
     both = W if S is None else torch.cat([W, S], dim=1)
     sizes = both.abs().max().expand(len(both)) if last else both.abs().amax(dim=1)
-    rate = (LARGEST if i else LARGEST_OF_BYTES) / torch.where(sizes > 0, sizes, 1.0)
+    largest = torch.full_like(sizes, LARGEST if i else LARGEST_OF_BYTES)
+    if not last:
+        largest[_has_few_values(both, sizes)] = 1.0
+    rate = largest / torch.where(sizes > 0, sizes, 1.0)
     limits = limit * rate.reshape(-1, *[1] * (limit.ndim - 1))
-    # Sums are integers: they exceed a limit if they exceed the integer below. Offsets are added.
-    whole = torch.round(-limits) if last else torch.floor(limits)
-    stage = Stage(
+    if isinstance(layer.pool, AvgPool):  # the mean of a window exceeds the mean of its limits
+        entries = layer.pool.size**2
+        limits = entries * (limits if limits.ndim == 1 else layer.pool.forward(limits[None])[0])
+    draft = Stage(
         _as_map(layer.operator, W * rate[:, None]),
-        _as_int32(whole, i),
+        np.zeros(layer.operator.n_out, np.int32),
         "none" if isinstance(layer.pool, NoPool) else layer.pool.kind,
         layer.pool.size,
         None if S is None or layer.shortcut is None else _as_map(layer.shortcut, S * rate[:, None]),
         layer.skip,
     )
-    return stage, float(rate[0])
+    whole = _offsets(-limits, i) if last else _thresholds(limits, draft, 1 if i else 255)
+    return replace(draft, thresholds=whole), float(rate[0])
+
+
+def _thresholds(limits: Tensor, stage: Stage, largest: int) -> NDArray[np.int32]:
+    """Sums are integers: they exceed a limit if they exceed the integer below it.
+
+    A limit that no sum reaches, or that all exceed, may as well be the nearest such number.
+    """
+    reach = torch.from_numpy(largest_sums(stage, largest)).double()
+    reach = reach.reshape(-1, *[1] * (limits.ndim - 1))
+    cut = torch.maximum(torch.minimum(torch.floor(limits), reach), -reach - 1)
+    values: NDArray[np.int32] = cut.to(torch.int32).numpy()
+    return values
+
+
+def _offsets(offsets: Tensor, i: int) -> NDArray[np.int32]:
+    if bool((offsets.abs() > 2**31 - 1).any()):
+        raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
+    values: NDArray[np.int32] = torch.round(offsets).to(torch.int32).numpy()
+    return values
+
+
+def _has_few_values(W: Tensor, sizes: Tensor) -> Tensor:
+    """For each row whether its weights are -a, 0 or a, as those of ternary training are."""
+    relative = W.abs() / torch.where(sizes > 0, sizes, 1.0)[:, None]
+    return ((relative < 1e-6) | (relative > 1 - 1e-5)).all(dim=1)
 
 
 def _fold(operator: Operator, network: Network, inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -154,22 +208,14 @@ def _as_map(operator: Operator, W: Tensor) -> Map:
     return Map(weights, operator.shape_in)
 
 
-def _as_int32(limits: Tensor, i: int) -> NDArray[np.int32]:
-    if bool((limits.abs() > 2**31 - 1).any()):
-        raise InputError(f"layer {i + 1} has thresholds beyond 32 bits.")
-    values: NDArray[Any] = limits.to(torch.int32).numpy()
-    return values
-
-
 def without_idle(network: IntegerNetwork) -> IntegerNetwork:
     """The same scores without the units and inputs whose weights were all rounded to 0.
 
     Where there are shortcuts all units stay.
     """
     stages = list(network.stages)
-    if any(stage.shortcut for stage in stages):
-        return network
-    for i in range(len(stages) - 1, 0, -1):
+    plain = not any(stage.shortcut for stage in stages)
+    for i in range(len(stages) - 1, 0, -1) if plain else ():
         below, above = stages[i - 1], stages[i]
         used = _used(above.main)
         if used.all() or not used.any():

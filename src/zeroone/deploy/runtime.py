@@ -74,11 +74,16 @@ class IntegerModel:
         return self.__dict__ | {"_session": None}
 
 
-def open_session(model: str | bytes, threads: int | None = None) -> Any:
-    """A session of ONNX Runtime on the CPU, for a model's bytes or file."""
+def open_session(model: str | bytes, threads: int | None = None, *, spin: bool = True) -> Any:
+    """A session of ONNX Runtime on the CPU, for a model's bytes or file.
+
+    ``spin``: whether its threads wait for the next call by spinning for a while.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3
+    if not spin:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

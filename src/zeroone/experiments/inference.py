@@ -88,8 +88,9 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
             relu, {nn.Linear}, dtype=torch.qint8
         )
     threads = torch.get_num_threads()
-    ours = open_session(make_model(network).SerializeToString(), threads)
-    theirs = open_session(relu_as_onnx(relu), threads)
+    # Threads that spin after a call would burn the time of whoever is measured next.
+    ours = open_session(make_model(network).SerializeToString(), threads, spin=False)
+    theirs = open_session(relu_as_onnx(relu), threads, spin=False)
 
     def by_torch(module: Any) -> Callable[[Any], Any]:
         def call(batch: Any) -> Any:
@@ -147,10 +148,16 @@ def compare_inference(
                 "threads": torch.get_num_threads(),
                 "seconds": medians,
                 "quartiles": {n: np.quantile(t, [0.25, 0.75]).tolist() for n, t in times.items()},
-                "ratios": {name: median / medians[OURS] for name, median in medians.items()},
+                "ratios": {name: _ratio(taken, times[OURS]) for name, taken in times.items()},
             }
         )
     return rows
+
+
+def _ratio(theirs: list[float], ours: list[float]) -> dict[str, float]:
+    """How many times faster ours is, turn by turn: quartiles and median."""
+    low, median, high = np.quantile(np.array(theirs) / np.array(ours), [0.25, 0.5, 0.75])
+    return {"low": float(low), "median": float(median), "high": float(high)}
 
 
 def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
@@ -190,7 +197,9 @@ def bench_inference(hidden: Sequence[int], repeats: int, threads: Sequence[int])
                 f"{1e3 * median:.3g}",
                 f"{1e3 * low:.3g}-{1e3 * high:.3g}",
                 f"{row['batch'] / median:,.0f}",
-                "" if name == OURS else f"{row['ratios'][name]:.1f}x",
+                ""
+                if name == OURS
+                else "{median:.1f}x ({low:.1f}-{high:.1f})".format(**row["ratios"][name]),
             )
     shape = "-".join(map(str, (N_FEATURES, *hidden, N_CLASSES)))
     print(f"{shape}, medians of {repeats} measurements, in turns")

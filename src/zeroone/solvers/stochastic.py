@@ -19,6 +19,7 @@ from zeroone.operators import Operator
 from zeroone.ops import add_up, step
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
+from zeroone.solvers.projection import WEIGHTS, project
 from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
 
@@ -52,6 +53,8 @@ class StochasticSettings:
     input_dropout: the share of inputs set to their mean while training; None takes 0.2, or 0 where
         a sample has fewer than 16 features or is an image for a convolution, or where there are
         fewer than 100 samples
+    weights: 'real', or of the hidden layers 'ternary' or 'binary', each row times a scale that the
+        step ignores; the W block's solution is kept and projected (see ``projection.project``)
     lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing
     keep: the share of hidden units to keep, instead of lam; None keeps all
     """
@@ -72,6 +75,7 @@ class StochasticSettings:
     u_step: str = "expected"
     smoothing: float = 0.1
     input_dropout: float | None = None
+    weights: str = "real"
     lam: float = 0.0
     keep: float | None = None
 
@@ -93,6 +97,7 @@ class StochasticSettings:
             not_negative("top_step_end", self.top_step_end)
         one_of("v_step", self.v_step, V_STEPS)
         one_of("u_step", self.u_step, U_STEPS)
+        one_of("weights", self.weights, WEIGHTS)
         not_negative("lam", self.lam)
         if self.keep is not None:
             if share("keep", self.keep) == 0:
@@ -133,6 +138,8 @@ class StochasticBCD:
         for link, metric in self._blocks:
             if link.source == 0 and widths is not None:
                 metric.dead = _empty_columns(link.operator)
+        # What the W blocks of projected layers change, by place; the network has its projection.
+        self.latents: dict[str, Operator] = {}
         # The mean cost of removing an input of each layer, when units began to leave.
         self.typical_costs = torch.full((len(network.layers),), torch.nan)
         self.k = 0  # batches done
@@ -146,6 +153,8 @@ class StochasticBCD:
         """
         if self.k == 0 and self.fresh:
             balance(self.network, V0, weights)
+        if self.settings.weights != "real" and not self.latents:
+            self._begin_projection()
         V: list[Tensor] = []
         pooled: list[Pooled] = []
         for layer in self.network.layers:
@@ -240,14 +249,46 @@ class StochasticBCD:
         size = self.top_step if top else self.settings.step
         if B.ndim > 2:  # filters, whose positions share the weights
             size = self.settings.conv_step / (B[0, 0].numel() * layer.pool.receivers)
+        into = self.network.into(i)
+        bias_of = self._latent(into[0])
         for link, metric in self._blocks:
             if link.layer == i:
                 inputs = V[link.source]
-                metric.add_step(link.operator, E, inputs, size / len(E), layer.operator)
+                metric.add_step(self._latent(link), E, inputs, size / len(E), bias_of)
         if not top:
             spread = self._spread(B, weights)[:, None]
-            for op in layer.operators:
-                op.weight.div_(spread)
+            for link in into:
+                self._latent(link).weight.div_(spread)
+            self._project(i)
+
+    def _latent(self, link: Link) -> Operator:
+        """Whose weights a W block changes: the network's own, unless they are projected."""
+        return self.latents.get(_place(link), link.operator)
+
+    def _begin_projection(self) -> None:
+        """Keep a copy of the hidden layers' weights, and project those of the network."""
+        for link in self.network.links:
+            if link.layer < len(self.network.layers) - 1:
+                op = link.operator
+                self.latents[_place(link)] = op.resized(op.weight.clone(), op.n_in)
+
+    def _project(self, i: int) -> None:
+        """Set layer i to the projection of what its W blocks found.
+
+        Its bias makes up for what that changes in the mean of the pre-activations.
+        """
+        if not self.latents or i == len(self.network.layers) - 1:
+            return
+        shift = torch.zeros((), dtype=self.network.dtype)
+        for link, metric in self._blocks:
+            if link.layer == i:
+                L, W = self._latent(link).linear, link.operator.linear
+                W.copy_(project(L, self.settings.weights))
+                shift = shift + (L - W) @ metric.mean
+        into = self.network.into(i)[0]
+        offset, found = into.operator.offset, self._latent(into).offset
+        if offset is not None and found is not None:
+            offset.copy_(found + shift)
 
     def _spread(self, B: Tensor, weights: Tensor | None = None) -> Tensor:
         """What to divide each row by so that its pre-activations come to have unit spread.
@@ -315,20 +356,27 @@ class StochasticBCD:
         """
         stay = _others(self.network.operators[i].n_in, gone)
         for link, metric in self._consumers(i):
-            op = link.operator
+            op = self._latent(link)
             columns = op.columns_of(gone)
-            metric.empty(op, columns, self.network.operators[link.layer])
+            metric.empty(op, columns, self._latent(self.network.into(link.layer)[0]))
             if i == 0:  # inputs still come
                 metric.dead = torch.cat([metric.dead, columns])
             else:
-                self.network.replace(link, op.select(stay, torch.arange(op.n_out)))
+                self._select(link, stay, torch.arange(op.n_out))
                 metric.select(op.columns_of(stay))
             metric.refresh()
+            self._project(link.layer)
         if i:
             self.units[i - 1] = self.units[i - 1][stay]
             for link in self.network.into(i - 1):
-                op = link.operator
-                self.network.replace(link, op.select(torch.arange(op.n_in), stay))
+                self._select(link, torch.arange(link.operator.n_in), stay)
+
+    def _select(self, link: Link, below: Tensor, above: Tensor) -> None:
+        """Keep only the weights between these units."""
+        place = _place(link)
+        if place in self.latents:
+            self.latents[place] = self.latents[place].select(below, above)
+        self.network.replace(link, link.operator.select(below, above))
 
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on, by name."""
@@ -336,7 +384,7 @@ class StochasticBCD:
         tensors |= {f"units{i}": units for i, units in enumerate(self.units)}
         for link, metric in self._blocks:
             place = _place(link)
-            tensors[f"W{place}"] = link.operator.weight
+            tensors[f"W{place}"] = self._latent(link).weight
             tensors |= {f"{name}{place}": value for name, value in metric.state().items()}
         return tensors
 
@@ -350,6 +398,10 @@ class StochasticBCD:
             operator = link.operator.resized(state[f"W{place}"], widths[link.source])
             self.network.replace(link, operator)
             metric.restore({name: state[f"{name}{place}"] for name in metric.state()})
+        if self.settings.weights != "real" and self.k:
+            self._begin_projection()
+            for i in range(len(self.network.layers)):
+                self._project(i)
 
 
 def balance(network: Network, V0: Tensor, weights: Tensor | None = None) -> None:
