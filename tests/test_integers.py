@@ -2,6 +2,7 @@
 
 import json
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -309,7 +310,7 @@ def rewrite(path, change):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
-AROUND = {"in": [5, 6, 6], "kernel": 1, "stride": 1, "padding": 0}
+AROUND = {"in": [5, 6, 6], "out": 5, "bits": 8, "kernel": 1, "stride": 1, "padding": 0}
 
 
 def set_stage(i, **values):
@@ -322,17 +323,13 @@ def set_stage(i, **values):
         (set_stage(0, **{"in": [1, 10**6, 10**6]}), "is too large"),
         (set_stage(0, **{"in": [1, 6]}), "neither rows nor images"),
         (set_stage(0, kernel=10**9), "must be a whole number up to"),
-        (set_stage(0, kernel=7), "cannot take"),
+        (set_stage(0, kernel=7), "do not fill a layer"),
         (set_stage(0, padding=5000), "kernels would see nothing"),
         (set_stage(0, **{"in": [1, 5000, 5000]}), "is too large"),
         (set_stage(0, pool="median"), "unknown pooling"),
         (set_stage(0, pool="max", window=99), "pooling that does not fit"),
-        (
-            set_stage(
-                2, shortcut={"in": [5, 6, 6], "kernel": 1, "stride": 1, "padding": 0, "skip": 9}
-            ),
-            "does not fit",
-        ),
+        (set_stage(2, shortcut=AROUND | {"skip": 9}), "does not fit"),
+        (set_stage(2, shortcut=AROUND | {"stride": 2, "skip": 2}), "of another shape"),
         (lambda header: header.update(unit=-1.0), "unit of scores"),
         (lambda header: header.update(unit="x"), "unit of scores"),
         (lambda header: header.update(unit=1e300), "unit of scores"),
@@ -384,3 +381,9 @@ def test_packed_weights_that_do_not_fit(tmp_path):
     for bits, shape in ((1, (5, 8)), (3, (5, 7)), (0, (5, 7)), ("2", (5, 7)), (2, (50, 7))):
         with pytest.raises(InputError, match="do not fill a layer"):
             unpack(pack(weights), bits, shape)
+    bomb = np.frombuffer(zlib.compress(bytes(10**8)), np.uint8)
+    for shape in ((5, 7), (2**20, 2**20)):
+        with pytest.raises(InputError, match="do not fill a layer"):
+            unpack(bomb, 8, shape)
+    with pytest.raises(InputError, match="cannot be inflated"):
+        unpack(np.arange(9, dtype=np.uint8), 8, (3, 3))

@@ -1,6 +1,7 @@
 """Model files: networks of integers are written and read here, both kinds are loaded."""
 
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError, count
-from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
 from zeroone.deploy.runtime import IntegerModel
 from zeroone.heads import make_head
 from zeroone.network import MOST_SIDE, Network, is_text
@@ -95,9 +96,8 @@ def _describe(stage: Stage) -> dict[str, Any]:
 
 def _describe_map(linear: Map) -> dict[str, Any]:
     geometry = {name: getattr(linear, name) for name in GEOMETRY} if linear.kernel else {}
-    bits = bits_of(linear.weights)
-    few = {"bits": bits, "out": linear.n_out} if bits < 8 else {}
-    return {"in": list(linear.shape_in), **geometry, **few}
+    size = {"out": linear.n_out, "bits": bits_of(linear.weights)}
+    return {"in": list(linear.shape_in), **size, **geometry}
 
 
 def bits_of(weights: NDArray[np.int8]) -> int:
@@ -107,21 +107,35 @@ def bits_of(weights: NDArray[np.int8]) -> int:
     return 1 if weights.all() else 2
 
 
-def pack(weights: NDArray[np.int8]) -> NDArray[Any]:
-    """In as few bits as there need to be: first which are above 0, then which are below."""
+def pack(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Bytes, deflated; of few values in as few bits as they need.
+
+    First which weights are above 0, then (if some are 0) which are below.
+    """
     bits = bits_of(weights)
-    if bits == 8:
-        return weights
-    planes = [weights > 0, weights < 0][:bits]
-    return np.packbits(np.concatenate([plane.ravel() for plane in planes]))
+    raw = weights.view(np.uint8).ravel()
+    if bits < 8:
+        planes = [weights > 0, weights < 0][:bits]
+        raw = np.packbits(np.concatenate([plane.ravel() for plane in planes]))
+    return np.frombuffer(bytearray(zlib.compress(raw.tobytes())), np.uint8)
 
 
 def unpack(packed: NDArray[np.uint8], bits: int, shape: tuple[int, int]) -> NDArray[np.int8]:
-    """The weights that were packed."""
+    """The weights that were packed; of a file that lies, no more is made than it should hold."""
     size = math.prod(shape)
-    if bits not in (1, 2) or packed.ndim != 1 or len(packed) != -(-bits * size // 8):
-        raise InputError(f"weights in {bits!r} bits do not fill a layer of shape {shape}.")
-    flat = np.unpackbits(packed, count=bits * size).astype(np.int8)
+    misfit = f"weights in {bits!r} bits do not fill a layer of shape {shape}."
+    if bits not in (1, 2, 8) or packed.ndim != 1 or size > LARGEST_LAYER:
+        raise InputError(misfit)
+    length = -(-bits * size // 8)
+    try:
+        raw = zlib.decompressobj().decompress(packed.tobytes(), length + 1)
+    except zlib.error:
+        raise InputError("weights cannot be inflated.") from None
+    if len(raw) != length:
+        raise InputError(misfit)
+    if bits == 8:
+        return np.frombuffer(bytearray(raw), np.int8).reshape(shape)
+    flat = np.unpackbits(np.frombuffer(raw, np.uint8), count=bits * size).astype(np.int8)
     values = flat[:size] - flat[size:] if bits == 2 else 2 * flat - 1
     return np.asarray(values, dtype=np.int8).reshape(shape)
 
@@ -148,11 +162,6 @@ def _map(described: dict[str, Any], tensor: Tensor) -> Map:
         for name in GEOMETRY
         if name in described
     }
-    if "bits" not in described:
-        weights = _array(tensor, torch.int8)
-        if weights.ndim != 2:
-            raise InputError("weights are no matrix.")
-        return Map(weights, shape, **geometry)
     columns = shape[0] * geometry["kernel"] ** 2 if "kernel" in geometry else math.prod(shape)
     packed, n_out = _array(tensor, torch.uint8), count("the number of units", described["out"])
     return Map(unpack(packed, described["bits"], (n_out, columns)), shape, **geometry)
