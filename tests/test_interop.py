@@ -1,5 +1,8 @@
 """0/1 networks as torch modules, and back."""
 
+from copy import deepcopy
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -182,3 +185,16 @@ def test_modules_that_are_no_0_1_networks(module, sentence):
     image = (1, 8, 8) if isinstance(first, nn.Conv2d) else None
     with pytest.raises(InputError, match=sentence):
         from_torch(module, image=image)
+
+
+def test_labels_of_any_kind_of_list(tmp_path):
+    module = nn.Sequential(nn.Linear(4, 9), Step(), nn.Linear(9, 3))
+    for classes in (np.array([3, 5, 7]), [np.int64(3), np.int64(5), np.int64(7)], (3, 5, 7)):
+        network = from_torch(module, classes=classes)
+        assert load(network.save(tmp_path / "m.safetensors")).classes == [3, 5, 7]
+    with pytest.raises(InputError, match="must be distinct"):
+        from_torch(module, classes=[1, 1, 2])
+    mixed = nn.Sequential(nn.Linear(4, 9).double(), Step(), nn.Linear(9, 3))
+    for wrong in (mixed, deepcopy(module).bfloat16()):
+        with pytest.raises(InputError, match="all be float32, or all float64"):
+            from_torch(wrong)

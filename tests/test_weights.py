@@ -65,7 +65,7 @@ def test_u_blocks_of_weighted_samples():
         ([1, 2], "3 rows but the weights have shape"),
         ([1, -1, 1], "finite and not negative"),
         ([1, np.nan, 1], "finite and not negative"),
-        ([0, 0, 0], "all weights of samples are 0"),
+        ([0, 0, 0], "all weights of samples are zero"),
         (["a", "b", "c"], "must be numbers"),
     ],
 )

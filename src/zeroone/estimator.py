@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_array,
     check_is_fitted,
     validate_data,
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from zeroone.checks import InputError, count
 from zeroone.counts import active_units
-from zeroone.inputs import as_array
+from zeroone.inputs import as_array, check_weights
 from zeroone.network import Network
 from zeroone.training import Callback, Run, TrainSettings, train
 from zeroone.training.lines import Lines
@@ -78,6 +77,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     network_: Network
     classes_: NDArray[Any]
     loss_curve_: list[float]
+    _hidden: tuple[int | str, ...]  # of the last fit
+    _learned_by: TrainSettings  # of the last partial_fit
 
     def __init__(
         self,
@@ -128,6 +129,11 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, self._flat(X), _plain(y))
         check_classification_targets(y)
         settings = self._settings(X)
+        start = self.network_ if self.warm_start and hasattr(self, "network_") else None
+        if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
+            raise InputError(
+                f"warm_start goes on with hidden={self._hidden}, not {settings.hidden}."
+            )
         run = train(
             X,
             y,
@@ -135,12 +141,13 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             image=image,
             callbacks=self._callbacks(),
             sample_weight=self._weights(X, y, sample_weight),
-            start=self.network_ if self.warm_start and hasattr(self, "network_") else None,
+            start=start,
             feature_names=getattr(self, "feature_names_in_", None),
         )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
         self._keep_run(run, np.unique(y))
+        self._hidden = settings.hidden
         return self
 
     def partial_fit(
@@ -165,9 +172,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.classes_ if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
-        learner: OnlineLearner | None = getattr(self, "_learner", None)
-        if learner is None:
-            settings = self._settings(X)
+        learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # back if all goes well
+        settings = self._settings(X, learner)
+        if learner is None or settings != self._learned_by:
             if first:
                 learner = OnlineLearner.begin(X, known, settings, self._image())
             else:  # what was removed stays so, and nothing more is
@@ -177,9 +184,11 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
         loss = learner.learn(X, y, self._weights(X, y, sample_weight))
         before = [] if first else self.loss_curve_
-        self._learner, self.classes_ = learner, known
+        self._learner, self._learned_by, self.classes_ = learner, settings, known
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
         self.network_, self.status_ = deepcopy(learner.network), "stopped"
+        if hasattr(self, "feature_names_in_"):
+            self.network_.name_features(self.feature_names_in_.tolist())
         self.n_active_ = active_units(self.network_)
         return self
 
@@ -228,7 +237,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _flat(self, X: Any) -> Any:
         """One sample a row, if samples come as images."""
         image = self._image()
-        X = _plain(X)
+        X = np.asarray(X) if image is not None and isinstance(X, list | tuple) else _plain(X)
         shape = getattr(X, "shape", ())
         if image is None or len(shape) <= 2:
             return X
@@ -245,12 +254,14 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[Any] | None:
         if given is None and self.class_weight is None:
             return None
-        weights = np.asarray(_check_sample_weight(_plain(given), X, dtype=np.float64))
+        if given is None or isinstance(given, Number):
+            given = np.full(len(X), 1.0 if given is None else given)
+        weights: NDArray[Any] = check_weights(given, len(X), some=False).numpy()
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights
 
-    def _settings(self, X: NDArray[Any]) -> TrainSettings:
+    def _settings(self, X: NDArray[Any], learner: OnlineLearner | None = None) -> TrainSettings:
         given = {name: getattr(self, name) for name in ARGUMENTS}
         if self.preset is None:
             given |= {"solver": self.solver, "head": self.head}
@@ -265,6 +276,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in options.keys() & given.keys():
             raise InputError(f"options repeats {name}, which has an argument of its own.")
         small = {"dtype": "float64"} if X.size <= SMALL else {}
+        if learner is not None or (self.warm_start and hasattr(self, "network_")):
+            small = {"dtype": str(self.network_.dtype).removeprefix("torch.")}
         return TrainSettings.from_options(self.preset, **given, **small | options)
 
     def _seed(self) -> int:

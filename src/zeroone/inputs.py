@@ -65,8 +65,8 @@ def check_width(inputs: Tensor, n_features: int) -> Tensor:
     return inputs
 
 
-def check_weights(weights: ArrayLike | Tensor, n_samples: int) -> Tensor:
-    """One finite number of at least 0 a sample, in double precision."""
+def check_weights(weights: ArrayLike | Tensor, n_samples: int, *, some: bool = True) -> Tensor:
+    """One finite number of at least 0 a sample, in double precision; ``some`` must be above 0."""
     array = as_array(weights)
     if array.dtype.kind not in "biuf":
         raise InputError(f"weights of samples must be numbers, got dtype {array.dtype}.")
@@ -75,6 +75,6 @@ def check_weights(weights: ArrayLike | Tensor, n_samples: int) -> Tensor:
     given = array.astype(np.float64)
     if not np.isfinite(given).all() or (given < 0).any():
         raise InputError("weights of samples must be finite and not negative.")
-    if not given.any():
-        raise InputError("all weights of samples are 0.")
+    if some and not given.any():
+        raise InputError("all weights of samples are zero.")
     return torch.tensor(given)

@@ -76,7 +76,13 @@ class Network:
                 f"the scaling is for {self.scaling.n_taken} features but the network takes {first}."
             )
         self.feature_names: list[str] | None = None
-        self.classes: list[ClassLabel] = list(classes or range(self.n_classes))
+        labels = range(self.n_classes) if classes is None else classes
+        self.classes: list[ClassLabel] = np.asarray(labels).tolist()
+        dtypes = {op.weight.dtype for layer in self.layers for op in layer.operators}
+        if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+            raise InputError(f"weights must all be float32, or all float64, not {dtypes}.")
+        if len(set(self.classes)) != len(self.classes):
+            raise InputError("class labels must be distinct.")
         if len(self.classes) != self.n_classes:
             raise InputError(
                 f"{len(self.classes)} class labels for a network with {self.n_classes} outputs."
@@ -252,7 +258,18 @@ class Network:
         return probabilities
 
     def inputs(self, X: ArrayLike | Tensor) -> Tensor:
-        """Raw inputs, checked; bytes stay bytes until a batch is scaled."""
+        """Raw inputs, checked; bytes stay bytes until a batch is scaled.
+
+        The columns of a frame are found by their names, if the network knows them.
+        """
+        columns = getattr(X, "columns", None)
+        if self.feature_names is not None and columns is not None:
+            missing = [name for name in self.feature_names if name not in columns]
+            if missing:
+                raise InputError(
+                    f"X lacks {len(missing)} of the network's columns: {missing[0]!r}."
+                )
+            X = X[self.feature_names]  # type: ignore[index,call-overload]
         return check_width(check_inputs(X, self.dtype), self.n_features)
 
     @property

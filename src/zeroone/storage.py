@@ -25,8 +25,13 @@ WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside ``path``; move it there if the block succeeds, else remove it.
 
-    A reader sees the old file or the new one, never a half-written one.
+    A reader sees the old file or the new one, never a half-written one. Of a link, what it points
+    to is replaced; what is no file (a pipe, the standard output) is written into.
     """
+    if _is_stream(path):
+        yield from _streaming(path)
+        return
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist.")
     try:
@@ -48,6 +53,23 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def _is_stream(path: Path) -> bool:
+    """Whether it is there and neither a file nor a folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _streaming(path: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "content"
+        temporary.touch()
+        yield temporary
+        try:
+            with path.open("wb") as stream:
+                stream.write(temporary.read_bytes())
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}.") from None
+
+
 def _flush(path: Path) -> None:
     """Have the content on the disk before the name points to it: power may fail too."""
     with path.open("rb") as file:
@@ -67,6 +89,9 @@ def check_writable(path: Path) -> Path:
     """Find out before hours of work whether a file can be written there."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder.")
+    if _is_stream(path):
+        return path
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     probe = path.with_name(f".{path.name}.probe")
     with replacing(probe):
         pass

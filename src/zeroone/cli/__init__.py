@@ -1,7 +1,9 @@
 """The command line: argument parsing only. Wrong input ends with one sentence and exit code 2."""
 
+import errno
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -32,6 +34,10 @@ def main() -> None:
         sys.exit(_complain(error.format_message()))
     except InputError as error:
         sys.exit(_complain(str(error)))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+            raise
+        sys.exit(_complain(f"cannot write the output: {error.strerror}."))
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
@@ -41,8 +47,10 @@ def main() -> None:
 
 def _hint(words: list[str]) -> str:
     """How an interrupted command is taken up again."""
-    if words[:1] == ["train"] and "--out" in words[:-1]:
-        out = Path(words[words.index("--out") + 1])
+    joined = [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
+    following = [after for word, after in pairwise(words) if word == "--out"]
+    if words[:1] == ["train"] and (following or joined):
+        out = Path([*following, *joined][-1])
         kept = any(out.rglob("state.safetensors"))
         return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
     if words[:1] in (["matrix"], ["reproduce"]):

@@ -8,15 +8,24 @@ from typing import Any
 from zeroone.checks import InputError, count
 
 
-def check_output(path: Path | None, *inputs: Path | str) -> None:
-    """Refuse what cannot be written, or would overwrite what is read."""
+def check_output(path: Path | None, *inputs: Path | str | None, ending: str | None = None) -> None:
+    """Refuse what cannot be written, or would overwrite what is read; ``ending``: a needed one."""
     from zeroone.storage import check_writable
 
     if path is None:
         return
-    if path.exists() and any(Path(i).exists() and path.samefile(i) for i in inputs):
+    if ending is not None and path.suffix != ending:
+        raise InputError(f"{path} should be a {ending} file.")
+    taken = {file.resolve() for given in inputs if given is not None for file in _files(given)}
+    if path.resolve() in taken:
         raise InputError(f"{path} is read by this command: write to another file.")
     check_writable(path)
+
+
+def _files(given: Path | str) -> list[Path]:
+    """What a command may read of it: of a run's folder, its files."""
+    path = Path(given)
+    return [path, path / "model.safetensors", path / "record.json", path.parent / "record.json"]
 
 
 def model_file(model: Path) -> Path:

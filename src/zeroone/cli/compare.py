@@ -8,7 +8,25 @@ import click
 from zeroone.checks import count
 from zeroone.cli.common import as_widths, check_output, output_folder, set_threads
 from zeroone.cli.group import Commands, app
-from zeroone.cli.options import data_dir_option, json_option, quiet_option, threads_option
+from zeroone.cli.options import (
+    data_dir_option,
+    json_option,
+    quiet_option,
+    threads_option,
+    words,
+)
+
+TARGETS = (
+    "table1",
+    "table2",
+    "fig-initial",
+    "fig-training",
+    "fig-noise",
+    "fig-activations",
+    "fig-prox",
+    "parameters",
+    "all",
+)
 
 
 @app.command()
@@ -64,7 +82,7 @@ def matrix(
 
 
 @app.command()
-@click.argument("target")
+@click.argument("target", shell_complete=words(*TARGETS))
 @click.option("--seeds", type=int, help="Repetitions of every cell (default: each protocol's).")
 @click.option("--quick", is_flag=True, help="Embedded digits in place of all data: minutes.")
 @click.option(

@@ -7,7 +7,14 @@ import click
 from zeroone.checks import InputError, one_of
 from zeroone.cli.common import check_output
 from zeroone.cli.group import Commands, app
-from zeroone.cli.options import data_dir_option, json_option, label_option, quiet_option
+from zeroone.cli.options import (
+    DATA_SETS,
+    data_dir_option,
+    json_option,
+    label_option,
+    quiet_option,
+    words,
+)
 
 
 @app.group(cls=Commands)
@@ -16,7 +23,7 @@ def data() -> None:
 
 
 @data.command("get")
-@click.argument("name")
+@click.argument("name", shell_complete=words(*DATA_SETS))
 @data_dir_option
 @click.option(
     "--from",
@@ -83,6 +90,7 @@ def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | N
     from zeroone.experiments.catalogue import print_counts
     from zeroone.experiments.figures import plot_contact_sheet
 
+    check_output(out, name, ending=".png")
     split = load_data(name, data_dir=data_dir, label=label)
     if out is not None and split.shape is None:
         raise InputError(f"{name} does not hold images: there is no contact sheet to write.")

@@ -14,6 +14,7 @@ from zeroone.cli.options import (
     label_option,
     run_options,
     solver_options,
+    words,
 )
 
 
@@ -63,10 +64,24 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     help="Hidden layers: widths, or conv5x5:32:max2 and the like; skip2 adds a shortcut around the "
     "layer below (default: 256,256).",
 )
-@click.option("--solver", help="stochastic (default) or exact, Algorithm 3 of the paper.")
-@click.option("--preset", help="paper: the printed settings; other options still count.")
-@click.option("--head", help="softmax (default) or hardmax.")
-@click.option("--scaling", help="Of the inputs: auto (default), common or feature.")
+@click.option(
+    "--solver",
+    shell_complete=words("stochastic", "exact"),
+    help="stochastic (default) or exact, Algorithm 3 of the paper.",
+)
+@click.option(
+    "--preset",
+    shell_complete=words("paper"),
+    help="paper: the printed settings; other options still count.",
+)
+@click.option(
+    "--head", shell_complete=words("softmax", "hardmax"), help="softmax (default) or hardmax."
+)
+@click.option(
+    "--scaling",
+    shell_complete=words("auto", "common", "feature"),
+    help="Of the inputs: auto (default), common or feature.",
+)
 @click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
 @click.option("--csv", "csv_path", type=click.Path(path_type=Path), help="A line an epoch, here.")

@@ -140,6 +140,6 @@ def report(
     set_threads(threads)
     from zeroone.report import write_report
 
-    check_output(out, *runs, *data)
+    check_output(out, *runs, *data, ending=".html")
     write_report(runs, out, data=data, data_dir=data_dir, label=label, quiet=quiet)
     print(f"report: {out}")

@@ -4,12 +4,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 Command = Callable[..., None]
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def words(*known: str, files: bool = False) -> Complete:
+    """What a shell offers for an option: known words, and perhaps files."""
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        found = [CompletionItem(word) for word in known if word.startswith(begun)]
+        return found or ([CompletionItem(begun, type="file")] if files else [])
+
+    return complete
+
+
+DATA_SETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
+CHOICES = {
+    "u-step": ("expected", "drawn", "half"),
+    "v-step": ("one-step", "solve"),
+    "weights": ("real", "ternary", "binary"),
+    "augment": ("crop-flip", "none"),
+    "body": ("small", "resnet18", "resnet18-3x3"),
+}
 
 data_option = click.option(
     "--data",
     required=True,
+    shell_complete=words("digits", "breast-cancer", *DATA_SETS, files=True),
     help="digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with arrays "
     "X and y, a .csv file, or a folder of images by class.",
 )
@@ -87,7 +110,8 @@ def solver_options(command: Command) -> Command:
             "Stop, and go back to the best, after so many epochs without a better one.",
         ),
     ):
-        command = click.option(f"--{name}", type=kind, help=text)(command)
+        offered = words(*CHOICES.get(name, ()))
+        command = click.option(f"--{name}", type=kind, help=text, shell_complete=offered)(command)
     return command
 
 
@@ -105,5 +129,6 @@ def initial_options(command: Command) -> Command:
         ),
         ("body", str, "small, resnet18 or resnet18-3x3 (default: by the images' shape)."),
     ):
-        command = click.option(f"--{name}", type=kind, help=text)(command)
+        offered = words(*CHOICES.get(name, ()))
+        command = click.option(f"--{name}", type=kind, help=text, shell_complete=offered)(command)
     return command

@@ -8,7 +8,7 @@ import click
 from zeroone.checks import InputError
 from zeroone.cli.common import check_output, model_file
 from zeroone.cli.group import app
-from zeroone.cli.options import data_dir_option, json_option, label_option, model_argument
+from zeroone.cli.options import data_dir_option, json_option, label_option, model_argument, words
 
 sample_option = click.option(
     "--data",
@@ -22,7 +22,12 @@ sample_option = click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The smaller model's file."
 )
 @click.option(
-    "--to", "form", default="int8", show_default=True, help="int8, or float: only smaller."
+    "--to",
+    "form",
+    default="int8",
+    show_default=True,
+    shell_complete=words("int8", "float"),
+    help="int8, or float: only smaller.",
 )
 @sample_option
 @data_dir_option
@@ -48,8 +53,8 @@ def compress(
     from zeroone.records import write_record
 
     source = model_file(model)
-    check_output(out, source)
-    check_output(json_path, source, out)
+    check_output(out, source, data, ending=".safetensors")
+    check_output(json_path, source, data, out)
     record = compress_model(source, out, form, _split(data, data_dir, label))
     print_compressed(record, out)
     if json_path is not None:
@@ -58,7 +63,9 @@ def compress(
 
 @app.command()
 @model_argument
-@click.option("--to", required=True, help="onnx, c or html.")
+@click.option(
+    "--to", required=True, shell_complete=words("onnx", "c", "html"), help="onnx, c or html."
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The file: .onnx, .c or .html."
 )
@@ -88,7 +95,7 @@ def export(
     from zeroone.experiments.ship import export_model
 
     source = model_file(model)
-    check_output(out, source)
+    check_output(out, source, data)
     for line in export_model(source, to, out, _split(data, data_dir, label), _shape(image)):
         print(line)
 

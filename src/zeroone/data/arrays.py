@@ -75,10 +75,19 @@ def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
 
 
 def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samples: int) -> Tensor:
-    """Class numbers of labels a network knows; -1, which no prediction equals, for others."""
+    """Class numbers of labels a network knows; -1, which no prediction equals, for others.
+
+    A file of whole numbers and one of text may name the same classes: what is written alike is one.
+    """
     labels = _label_vector(y, n_samples)
-    number = {label: code for code, label in enumerate(classes)}
-    return torch.tensor([number.get(label, -1) for label in labels.tolist()], dtype=torch.long)
+    number = {str(label): code for code, label in enumerate(classes)}
+    found = [number.get(str(label), -1) for label in labels.tolist()]
+    if found and max(found) < 0:
+        raise InputError(
+            f"no label is one of the network's classes ({labels[0]!s} is none of "
+            f"{', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})."
+        )
+    return torch.tensor(found, dtype=torch.long)
 
 
 def stratified_cut(

@@ -101,7 +101,14 @@ def load_csv(path: Path, label: str | None = None) -> Split:
     elif label in names:
         column = names.index(label)
     else:
-        raise InputError(f"{path} has no column {label!r} (found: {', '.join(names)}).")
+        raise InputError(
+            f"{path} has no column {label!r} (found: {', '.join(names)}).{nearest(label, names)}"
+        )
+    if table.header and names[0] == "":
+        raise InputError(
+            f"{path}: the first column has no name; if it numbers the rows, leave it out (with "
+            f"pandas to_csv(index=False))."
+        )
     if len(names) < 2:
         raise InputError(f"{path} has one column only: it needs features and a label.")
     labels = _label_array(path, [row[column] for row in table.rows], names[column])
@@ -118,7 +125,7 @@ def load_csv_inputs(
 
     Without a header, or if nothing is known of columns, all but the label's if it is there.
     """
-    table = _read_table(path, label)
+    table = _read_table(path, label, wanted)
     if table.header and wanted is not None:
         return _numbers(path, table.pick(find_columns(path, table.names, wanted)))
     return _numbers(path, table.pick([i for i, n in enumerate(table.names) if n != label]))
@@ -135,7 +142,7 @@ def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]
     return [list(found).index(name) for name in wanted]
 
 
-def _read_table(path: Path, label: str | None) -> Table:
+def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = None) -> Table:
     """Column names (made up where there is no header) and rows of cells."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -152,17 +159,29 @@ def _read_table(path: Path, label: str | None) -> Table:
     for number, row in lines:
         if len(row) != width:
             raise InputError(f"{path}, line {number}: {len(row)} cells, the first has {width}.")
-    has_header = _is_header(cells[0], cells[1:], label)
+    has_header = _is_header(cells[0], cells[1:], label, wanted)
     names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
     return Table(names, cells[1:] if has_header else cells, has_header)
 
 
-def _is_header(first: list[str], rows: list[list[str]], label: str | None) -> bool:
-    """No number in it, the label's name in it, or text above a last column of numbers."""
+def _is_header(
+    first: list[str],
+    rows: list[list[str]],
+    label: str | None,
+    wanted: Sequence[str] | None = None,
+) -> bool:
+    """No number in it, the names that are known, or text above a last column of numbers.
+
+    Or the numbers of the columns, as pandas writes them where there are no names.
+    """
     if label in first or not any(map(_is_number, first)):
         return True
+    if wanted is not None and set(wanted) <= set(first):
+        return True
+    if len(first) > 2 and first[:-1] == [str(k) for k in range(len(first) - 1)]:
+        return not _is_number(first[-1]) or first[-1] == str(len(first) - 1)
     return bool(rows) and not _is_number(first[-1]) and all(_is_number(row[-1]) for row in rows)
 
 

@@ -20,6 +20,7 @@ from zeroone.deploy.form import IntegerNetwork, Map, Stage
 from zeroone.storage import replacing
 from zeroone.version import __version__
 
+WRITTEN = "A 0/1 network, written by zeroone"
 COLUMNS = 96  # of a line of numbers
 TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
 
@@ -51,10 +52,11 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(f"{path.name} would make {name!r} a name in C, which it cannot be.")
     content = describe(network, name)
-    for template, target in (
-        ("network.h.jinja", path.with_suffix(".h")),
-        ("network.c.jinja", path),
-    ):
+    targets = {"network.h.jinja": path.with_suffix(".h"), "network.c.jinja": path}
+    for target in targets.values():
+        if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
+            raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
+    for template, target in targets.items():
         with replacing(target) as temporary:
             temporary.write_text(_render(template, content), encoding="ascii")
     return Size(content["flash"], content["ram"])
@@ -80,7 +82,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     if any(not s["is_image"] and s["shortcut"] for s in hidden):
         kinds.add("bits")
     return {
-        "about": f"A 0/1 network, written by zeroone {__version__}.",
+        "about": f"{WRITTEN} {__version__}.",
         "name": name,
         "NAME": name.upper(),
         "tables": tables,

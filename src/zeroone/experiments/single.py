@@ -36,6 +36,8 @@ def train_one(
 
     ``loggers`` hear of the 0/1 network's training, not of the initial process.
     """
+    for logger in loggers:
+        logger.check()
     stage = {ours: options[name] for name, ours in STAGE.items() if name in options}
     rest = {name: value for name, value in options.items() if name not in STAGE}
     on_body = _has_initial_process(stage)

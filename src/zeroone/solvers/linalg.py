@@ -51,6 +51,8 @@ def damped_inverse(A: Tensor, damping: float, *, bias: bool) -> tuple[Tensor, Te
     Q.diagonal().add_(damping * variance)
     factor, failed = torch.linalg.cholesky_ex(Q)
     while bool(failed):  # rounding made it indefinite: the damping was too small for the dtype
+        if not bool(Q.isfinite().all()):  # what comes of it is seen as a loss that is not finite
+            return torch.full_like(Q, torch.nan), m
         Q.diagonal().add_(damping * variance)
         damping = 10 * max(damping, torch.finfo(A.dtype).eps)
         factor, failed = torch.linalg.cholesky_ex(Q)

@@ -6,6 +6,9 @@ from typing import Any
 class Callback:
     """Called while training goes on; override what you need."""
 
+    def check(self) -> None:
+        """Called before a run touches anything: refuse here what cannot work."""
+
     def on_start(self, done: int, total: int) -> None:
         """Training begins, or goes on: ``done`` of ``total`` iterations are behind it."""
 

@@ -32,6 +32,10 @@ class CSVLogger(Callback):
         self.path = Path(path)
         self.columns: list[str] = []
 
+    def check(self) -> None:
+        """Refuse a file that is no log."""
+        self._rows()
+
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
         """Begin, or keep the lines of what is done."""
         rows = self._rows()
@@ -79,6 +83,11 @@ class TensorBoardLogger(Callback):
         self.folder = str(folder)
         self.writer: Any = None
         _summary_writer()
+
+    def check(self) -> None:
+        """Refuse a file in the folder's place."""
+        if Path(self.folder).exists() and not Path(self.folder).is_dir():
+            raise InputError(f"{self.folder} is not a folder.")
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
         """Begin, or go on behind what is done."""

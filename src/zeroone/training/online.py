@@ -26,6 +26,7 @@ class OnlineLearner:
         if settings.solver != "stochastic":
             raise InputError("learning in pieces is for solver='stochastic'.")
         self.network, self.settings, self.pieces = network, settings, 0
+        self.samples, self.heaviness = 0, 0.0  # so far, and what they weigh
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
         self.solver = StochasticBCD(network, settings.stochastic, None, widths=widths)
 
@@ -72,6 +73,11 @@ class OnlineLearner:
             raise InputError("y holds labels that are not among the classes given first.")
         if weights is None:
             return Part(inputs, codes)
-        # Pieces are not weighed against themselves: a heavy piece counts for more.
-        checked = check_weights(weights, len(inputs)).to(self.network.dtype)
-        return Part(inputs, codes, checked).rows(torch.nonzero(checked)[:, 0])
+        checked = check_weights(weights, len(inputs), some=False)
+        self.samples += len(inputs)
+        self.heaviness += float(checked.sum())
+        if not self.heaviness:
+            return Part(inputs[:0], codes[:0])
+        # 1 on average over all pieces so far: a heavy piece counts for more than a light one.
+        relative = (checked * (self.samples / self.heaviness)).to(self.network.dtype)
+        return Part(inputs, codes, relative).rows(torch.nonzero(relative)[:, 0])

@@ -194,7 +194,10 @@ def _cut(
     parts = _cut_validation(whole, settings)
     given = parts["train"].weights
     if given is not None:  # 1 on average, so that steps keep their size
-        parts["train"] = replace(parts["train"], weights=(given / given.mean()).to(dtype))
+        relative = given / given.max()  # first, so that the mean is finite
+        weights = (relative / relative.mean()).to(dtype)
+        least = torch.finfo(dtype).tiny  # a weight that is not 0 stays so
+        parts["train"] = replace(parts["train"], weights=weights.clamp_min(least))
     if test is not None:
         parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
     return parts, classes

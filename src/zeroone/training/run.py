@@ -57,6 +57,7 @@ class Run:
         says that all is there.
         """
         folder = make_folder(Path(folder))
+        (folder / RECORD).unlink(missing_ok=True)  # of an earlier run, with another model
         if self.status is Status.DIVERGED:
             (folder / MODEL).unlink(missing_ok=True)
         else:
@@ -99,6 +100,8 @@ def train(
     scaling of the inputs.
     ``feature_names``: what the inputs are called; the model keeps it.
     """
+    for callback in callbacks:
+        callback.check()
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
@@ -137,7 +140,7 @@ def train(
 
 
 def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: bool) -> Checkpoint:
-    """The state file of a run's folder; a new run clears away the results of an earlier one."""
+    """The state file of a run's folder; results of an earlier run stay until there are new ones."""
     checkpoint = Checkpoint(make_folder(out), settings, task)
     for name in (RECORD, MODEL):
         remove_leftovers(out / name)
@@ -145,8 +148,6 @@ def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: 
         checkpoint.check_resumable(finished=(out / RECORD).exists())
     else:
         refuse_unfinished(out)
-        for name in (RECORD, MODEL):
-            (out / name).unlink(missing_ok=True)
     return checkpoint
 
 
