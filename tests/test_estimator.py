@@ -487,3 +487,10 @@ def test_images_as_lists():
     X = np.random.default_rng(0).normal(size=(20, 4, 4)).tolist()
     clf = ZeroOneClassifier(("conv3x3:3",), image_shape=(4, 4), epochs=1).fit(X, [0, 1] * 10)
     assert clf.predict(X).shape == (20,)
+
+
+def test_pieces_keep_their_learner_with_a_random_state():
+    X, y = load_digits(return_X_y=True)
+    clf = ZeroOneClassifier((9,), random_state=np.random.RandomState(0))
+    learners = {id(clf.partial_fit(X[k::3], y[k::3], range(10))._learner) for k in range(3)}
+    assert len(learners) == 1

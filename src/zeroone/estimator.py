@@ -174,7 +174,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("classes are not those that are known already.")
         learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # back if all goes well
         settings = self._settings(X, learner)
-        if learner is None or settings != self._learned_by:
+        fixed = replace(settings, seed=0)  # of a random state, the next draw is another
+        if learner is None or fixed != self._learned_by:
             if first:
                 learner = OnlineLearner.begin(X, known, settings, self._image())
             else:  # what was removed stays so, and nothing more is
@@ -184,7 +185,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
         loss = learner.learn(X, y, self._weights(X, y, sample_weight))
         before = [] if first else self.loss_curve_
-        self._learner, self._learned_by, self.classes_ = learner, settings, known
+        self._learner, self._learned_by, self.classes_ = learner, fixed, known
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
         self.network_, self.status_ = deepcopy(learner.network), "stopped"
         if hasattr(self, "feature_names_in_"):

@@ -354,9 +354,14 @@ def _check_loaded(
         raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
     if scaling.centre.ndim != 1 or not scaling.fits(len(scaling.centre)):
         raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
-    plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
-    if not plain or len(set(classes)) != len(classes) or not all(map(is_text, classes)):
+    if not are_labels(classes):
         raise InputError(f"{path} has class labels that are not plain and distinct.")
+
+
+def are_labels(classes: Any) -> bool:
+    """Whether what a file gives as class labels can be some: plain, distinct, of real text."""
+    plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
+    return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
 
 
 def is_text(label: Any) -> bool:

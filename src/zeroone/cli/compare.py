@@ -160,8 +160,14 @@ def bench() -> None:
 @click.option("--repeats", default=3, show_default=True, help="Epochs that are timed of each.")
 @threads_option
 @json_option
+@quiet_option
 def bench_train(
-    hidden: str, samples: int, repeats: int, threads: int | None, json_path: Path | None
+    hidden: str,
+    samples: int,
+    repeats: int,
+    threads: int | None,
+    json_path: Path | None,
+    quiet: bool,
 ) -> None:
     """Time an epoch of stochastic BCD, of STE + Adam and of ReLU + Adam, in turns.
 
@@ -173,7 +179,7 @@ def bench_train(
 
     check_output(json_path)
     count("samples", samples, least=256)
-    record = bench_training(as_widths(hidden), samples, count("repeats", repeats))
+    record = bench_training(as_widths(hidden), samples, count("repeats", repeats), quiet=quiet)
     if json_path is not None:
         write_record(json_path, record)
 
@@ -183,7 +189,10 @@ def bench_train(
 @click.option("--repeats", default=7, show_default=True, help="Measurements of each.")
 @click.option("--threads", type=int, help="CPU threads (default: one, then all cores).")
 @json_option
-def bench_inference(hidden: str, repeats: int, threads: int | None, json_path: Path | None) -> None:
+@quiet_option
+def bench_inference(
+    hidden: str, repeats: int, threads: int | None, json_path: Path | None, quiet: bool
+) -> None:
     """Time predictions of a 0/1 network of integers beside ReLU networks of the same shape.
 
     At batches of 1, 16, 256 and 4096: latency, throughput, and how many times faster ours is. Also
@@ -200,6 +209,6 @@ def bench_inference(hidden: str, repeats: int, threads: int | None, json_path: P
     each = sorted({1, torch.get_num_threads()})
     if threads is not None:
         each = [count("threads", threads, most=1024)]
-    record = measure(as_widths(hidden), count("repeats", repeats), each)
+    record = measure(as_widths(hidden), count("repeats", repeats), each, quiet=quiet)
     if json_path is not None:
         write_record(json_path, record)

@@ -14,7 +14,7 @@ from zeroone.checks import InputError, count
 from zeroone.deploy.form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
 from zeroone.deploy.runtime import IntegerModel
 from zeroone.heads import make_head
-from zeroone.network import MOST_SIDE, Network, is_text
+from zeroone.network import MOST_SIDE, Network, are_labels, is_text
 from zeroone.network import load as load_network
 from zeroone.pooling import POOLS
 from zeroone.storage import INTEGERS, kind_of, read_tensors, write_tensors
@@ -72,11 +72,13 @@ def read_integers(path: Path) -> IntegerNetwork:
     header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
     try:
         described = header["stages"]
+        if not are_labels(header["classes"]):
+            raise InputError("class labels are not plain and distinct.")
         stages = [_stage(described[i], tensors, i) for i in range(len(described))]
         return IntegerNetwork(
             _inputs(header, tensors),
             stages,
-            _classes(header["classes"]),
+            header["classes"],
             make_head(header["head"]["kind"], header["head"].get("margin", 0.0)),
             _unit(header["unit"]),
             _names(header),
@@ -191,13 +193,6 @@ def _array(tensor: Tensor, dtype: torch.dtype) -> NDArray[Any]:
         raise InputError(f"numbers of {tensor.dtype} where {dtype} was expected.")
     array: NDArray[Any] = tensor.numpy()
     return array
-
-
-def _classes(labels: Any) -> list[Any]:
-    plain = isinstance(labels, list) and all(isinstance(c, int | float | str) for c in labels)
-    if not plain or len(set(labels)) != len(labels) or not all(map(is_text, labels)):
-        raise InputError("class labels are not plain and distinct.")
-    return list(labels)
 
 
 def _unit(value: Any) -> float:

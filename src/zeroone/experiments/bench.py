@@ -21,6 +21,7 @@ from zeroone.records import new_record
 from zeroone.scaling import Scaling
 from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
 from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.lines import say
 from zeroone.training.parts import Part
 from zeroone.training.rule import StochasticRule
 
@@ -53,10 +54,14 @@ def make_learners(part: Part, hidden: Sequence[int]) -> dict[str, Epochs]:
     return {name: Epochs(rule, part, scaling, plan) for name, rule in rules.items()}
 
 
-def in_turns(subjects: Mapping[str, Epochs], repeats: int) -> dict[str, list[float]]:
+def in_turns(
+    subjects: Mapping[str, Epochs], repeats: int, *, quiet: bool = True
+) -> dict[str, list[float]]:
     """Seconds an epoch of each, interleaved, after one epoch to warm up."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for epoch in range(1, repeats + 2):
+        if not quiet:
+            say(f"round {epoch} of {repeats + 1}, the first to warm up")
         for name, learner in subjects.items():
             taken = learner.iterate(epoch).entry["seconds"]
             if epoch > 1:
@@ -64,18 +69,22 @@ def in_turns(subjects: Mapping[str, Epochs], repeats: int) -> dict[str, list[flo
     return times
 
 
-def compare_epochs(part: Part, hidden: Sequence[int], repeats: int) -> dict[str, Any]:
+def compare_epochs(
+    part: Part, hidden: Sequence[int], repeats: int, *, quiet: bool = True
+) -> dict[str, Any]:
     """All seconds, their medians, and the ratio of ours to STE + Adam."""
-    times = in_turns(make_learners(part, hidden), repeats)
+    times = in_turns(make_learners(part, hidden), repeats, quiet=quiet)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     return {"seconds": times, "medians": medians, "ratio": medians[OURS] / medians["STE + Adam"]}
 
 
-def bench_training(hidden: Sequence[int], samples: int, repeats: int) -> dict[str, Any]:
+def bench_training(
+    hidden: Sequence[int], samples: int, repeats: int, *, quiet: bool = False
+) -> dict[str, Any]:
     """Print a table; gives the record."""
     settings = {"hidden": list(hidden), "samples": samples, "repeats": repeats, "batch": BATCH}
     record = new_record("bench train", settings, seed=0)
-    result = compare_epochs(random_images(samples), hidden, repeats)
+    result = compare_epochs(random_images(samples), hidden, repeats, quiet=quiet)
     table = Table()
     for heading in ("method", "s/epoch", "fastest", "slowest", "times STE + Adam"):
         table.add_column(heading, justify="left" if heading == "method" else "right")

@@ -28,6 +28,7 @@ from zeroone.heads import SoftmaxCE
 from zeroone.network import Network
 from zeroone.records import new_record
 from zeroone.scaling import Scaling
+from zeroone.training.lines import say
 
 BATCHES = (1, 16, 256, 4096)
 OURS, TORCH = "0/1 int8, ONNX Runtime", "ReLU float32, torch"
@@ -128,11 +129,13 @@ def time_in_turns(
 
 
 def compare_inference(
-    network: IntegerNetwork, relu: nn.Sequential, repeats: int
+    network: IntegerNetwork, relu: nn.Sequential, repeats: int, *, quiet: bool = True
 ) -> list[dict[str, Any]]:
     """A row for each batch size: medians, quartiles, and ratios to ours."""
     X, calls, rows = random_bytes(max(BATCHES)), contenders(network, relu), []
     for batch in BATCHES:
+        if not quiet:
+            say(f"batches of {batch}, threads: {torch.get_num_threads()}")
         floats = X[:batch].astype(np.float32) / 255
         inputs = {
             name: X[:batch]
@@ -170,7 +173,9 @@ def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
     return {"float32": float32, "int8": int8, "onnx": onnx}
 
 
-def bench_inference(hidden: Sequence[int], repeats: int, threads: Sequence[int]) -> dict[str, Any]:
+def bench_inference(
+    hidden: Sequence[int], repeats: int, threads: Sequence[int], *, quiet: bool = False
+) -> dict[str, Any]:
     """Print a table; gives the record."""
     settings = {"hidden": list(hidden), "repeats": repeats, "threads": list(threads)}
     record = new_record("bench inference", settings, seed=0)
@@ -180,7 +185,7 @@ def bench_inference(hidden: Sequence[int], repeats: int, threads: Sequence[int])
     try:
         for count in threads:
             torch.set_num_threads(count)
-            rows += compare_inference(integers, relu, repeats)
+            rows += compare_inference(integers, relu, repeats, quiet=quiet)
     finally:
         torch.set_num_threads(before)
     sizes = file_sizes(network, integers)

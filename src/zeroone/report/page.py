@@ -12,7 +12,7 @@ from zeroone.checks import InputError
 from zeroone.report.charts import Series, line_chart
 from zeroone.report.runs import Reported, read_run
 from zeroone.storage import replacing
-from zeroone.training.lines import say
+from zeroone.training.lines import percent, say
 from zeroone.version import __version__
 
 TERMS = ("F", "loss", "sparsity", "ridge", "coupling", "activation")
@@ -49,7 +49,7 @@ def render(runs: Sequence[Reported]) -> str:
     """The page's text."""
     files = resources.files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"percent": _percent, "count": lambda number: f"{number:,.0f}"}
+    environment.filters |= {"percent": percent, "count": lambda number: f"{number:,.0f}"}
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
     return template.render(
         runs=runs,
@@ -133,10 +133,6 @@ def _steps(run: Reported) -> list[float]:
 
 def _times(factor: float, value: float | None) -> float | None:
     return None if value is None else factor * value
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.2f}%"
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
