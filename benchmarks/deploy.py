@@ -2,18 +2,20 @@
 
     python benchmarks/deploy.py --json results/deploy.json
 
-Trains 784-2000-2000-10, and the same with half of its units removed (keep=0.5), on MNIST, or takes
-the runs of an earlier call from --runs. Every engine must give the reference's scores on all 10,000
-test images, to the bit.
+Trains 784-2000-2000-10 on MNIST, the same with half of its units removed (keep=0.5), with ternary
+and with binary weights, or takes the runs of an earlier call from --runs. Every engine must give
+the reference's scores on all 10,000 test images, to the bit. Speed is that of test images, against
+the whole ReLU network.
 """
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engines import engines
+from engines import by_c_program, engines, has_32_bits
 from measure import begin, finish, parser
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
 from zeroone.data.registry import REGISTRY
@@ -23,32 +25,45 @@ from zeroone.experiments.inference import OURS, compare_inference, make_relu
 from zeroone.training.lines import Lines
 
 HIDDEN = (2000, 2000)
+MODELS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "half": {"keep": 0.5},
+    "ternary": {"weights": "ternary"},
+    "binary": {"weights": "binary"},
+}
 
 
-def trained(name: str, keep: float | None, split: Any, folder: Path, epochs: int) -> Path:
+def trained(name: str, split: Any, folder: Path, epochs: int) -> Path:
     path = folder / name / "model.safetensors"
     if not path.is_file():
-        options = {"hidden": HIDDEN, "epochs": epochs, "keep": keep}
-        settings = TrainSettings.from_options(**{k: v for k, v in options.items() if v is not None})
+        settings = TrainSettings.from_options(hidden=HIDDEN, epochs=epochs, **MODELS[name])
         train(split.X, split.y, settings, test=split.test, out=path.parent, callbacks=[Lines(name)])
     return path
+
+
+def are_exact(integers: IntegerNetwork, X: np.ndarray) -> dict[str, bool]:
+    """Which engines give the reference's scores."""
+    reference, exact = integers.scores(X), {}
+    with tempfile.TemporaryDirectory() as name:
+        folder, found = Path(name), engines()
+        if has_32_bits(folder):
+            found["c, 32 bits"] = partial(by_c_program, flags=("-m32",))
+        for engine, run in found.items():
+            exact[engine] = bool(np.array_equal(run(integers, X, folder), reference))
+            print(f"  {engine} {'is' if exact[engine] else 'IS NOT'} exact", flush=True)
+    return exact
 
 
 def look_at(path: Path, split: Any) -> tuple[dict[str, Any], IntegerNetwork]:
     network = load(path)
     integers = quantise(network)
     X, y = split.test
-    reference = integers.scores(X)
-    exact = {}
     with tempfile.TemporaryDirectory() as name:
-        for engine, run in engines().items():
-            exact[engine] = bool(np.array_equal(run(integers, X, Path(name)), reference))
-            print(f"{path.parent.name}: {engine} {'is' if exact[engine] else 'IS NOT'} exact")
         small = IntegerModel(integers).save(Path(name) / "int8.safetensors").stat().st_size
     found = {
         "error": float((network.predict(X) != y).mean()),
         "error_int8": float((integers.predict(X) != y).mean()),
-        "exact": exact,
+        "exact": are_exact(integers, X),
         "bytes": {"float32": path.stat().st_size, "int8": small},
         "inputs": integers.inputs.n_taken,
         "units": [stage.main.n_out for stage in integers.stages],
@@ -64,15 +79,17 @@ def main() -> None:
     split = obtain(REGISTRY["mnist"])
     record = begin("deploy", options)
     record["models"], record["speed"] = {}, {}
-    relu = make_relu(HIDDEN)  # both are compared with the whole one
-    for name, keep in (("whole", None), ("half", 0.5)):
-        path = trained(name, keep, split, options.runs, options.epochs)
+    relu = make_relu(HIDDEN)
+    images = np.ascontiguousarray(split.test[0])
+    for name in MODELS:
+        path = trained(name, split, options.runs, options.epochs)
+        print(name, flush=True)
         model, integers = look_at(path, split)
         record["models"][name] = model
         float32 = record["models"]["whole"]["bytes"]["float32"]
         model["times_smaller"] = float32 / model["bytes"]["int8"]
-        record["speed"][name] = compare_inference(integers, relu, options.repeats)
-        print(name, model)
+        print(f"  {model}")
+        record["speed"][name] = compare_inference(integers, relu, options.repeats, images)
         for row in record["speed"][name]:
             ratios = {other: f"{ratio['median']:.1f}x" for other, ratio in row["ratios"].items()}
             print(f"  batch {row['batch']}: {1e3 * row['seconds'][OURS]:.3g} ms, {ratios}")

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy import html as pages
 from zeroone.deploy.c import write_c
+from zeroone.deploy.native import NativeNetwork, kernels
 
 Scores = NDArray[np.int32]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")
@@ -41,7 +43,16 @@ def by_numpy(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
 
 
 def by_onnxruntime(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    return IntegerModel(network, threads=1).scores(X)
+    raw = network.check(X)
+    return IntegerModel(network, threads=1).session.run(["scores"], {"inputs": raw})[0]
+
+
+def by_native(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
+    """Kernels of our own; networks that they do not know are left to ONNX Runtime."""
+    native = NativeNetwork.of(network)
+    return (
+        by_onnxruntime(network, X, _folder) if native is None else native.scores(network.check(X))
+    )
 
 
 def by_c(
@@ -101,13 +112,30 @@ def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
     return np.array(json.loads(out), dtype=np.int32)
 
 
+def by_browser(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
+    """The page itself, in Chromium."""
+    page = pages.write_html(network, folder / "page.html")
+    code = "return arguments[1].map(s => Array.from(run(readNetwork(arguments[0]), s).scores))"
+    raw, described = network.check(X), pages.describe(network)
+    scores = []
+    with browser.browser() as driver:
+        driver.get(page.as_uri())
+        for k in range(0, len(raw), 200):
+            scores += driver.execute_script(code, described, raw[k : k + 200].tolist())
+    return np.array(scores, dtype=np.int32)
+
+
 def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores]]:
     """Those that this machine has; numpy's is the reference."""
     found = {"numpy": by_numpy, "onnxruntime": by_onnxruntime}
     if shutil.which("gcc"):
         found["c"] = by_c
+    if kernels() is not None:
+        found["native"] = by_native
     if shutil.which("node"):
         found["node"] = by_node
+    if browser.why_not() is None:
+        found["browser"] = by_browser
     return found
 
 

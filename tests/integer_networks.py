@@ -16,6 +16,8 @@ def random_map(rng, shape_in, n_out, largest, **geometry):
     columns = shape_in[0] * kernel**2 if kernel else math.prod(shape_in)
     weights = rng.integers(-largest, largest + 1, (n_out, columns)).astype(np.int8)
     weights[rng.random(weights.shape) < 0.1] = 0
+    if rng.random() < 0.3:
+        weights = np.sign(weights)  # as of ternary training
     return Map(weights, shape_in, **geometry)
 
 

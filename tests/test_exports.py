@@ -16,10 +16,12 @@ import browser
 from engines import by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples
 from zeroone.checks import InputError
-from zeroone.deploy import IntegerModel
+from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy.c import write_c
+from zeroone.deploy.form import Inputs, Map, Stage
 from zeroone.deploy.html import describe, guess_image, write_html
 from zeroone.deploy.onnx import OPSET, write_onnx
+from zeroone.heads import SoftmaxCE
 
 SAMPLES = 12
 FLAGS = [
@@ -42,11 +44,11 @@ def how_many(request, few):
     return 1000 if request.config.getoption("--thorough") else few
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "c", "node"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "native", "c", "node"])
 def test_random_networks(engine, tmp_path, request):
     if engine not in engines():
         pytest.skip(f"{engine} is not installed")
-    few = {"onnxruntime": 150, "c": 25, "node": 25}[engine]
+    few = {"onnxruntime": 150, "native": 300, "c": 25, "node": 25}[engine]
     run = engines()[engine]
     for seed in range(how_many(request, few)):
         network, X = network_of(seed)
@@ -84,18 +86,42 @@ def test_hidden_layers_multiply_nothing(tmp_path):
     for seed in range(200):
         network, _ = network_of(seed)
         write_c(network, tmp_path / "network.c")
-        if "window_bits" in (text := (tmp_path / "network.c").read_text()) and "add_bits" in text:
+        text = (tmp_path / "network.c").read_text()
+        if all(name in text for name in ("window_bits", "add_bits")):
             break
-    command = ["gcc", "-std=c99", "-Os", "-fno-inline", "-S", "-o", "-", "network.c"]
-    out = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    parts = re.split(r"^([a-z_]\w*)[\w.]*:$", out, flags=re.MULTILINE)  # add_bits.constprop.0 too
-    code = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert {"add_bits", "window_bits"} <= code.keys()
-    for name in {"add_bits", "window_bits", "compare", "right_of", "below", "clear"} & code.keys():
+    write_c(network_of_signs(), tmp_path / "signs.c")
+    code = {}
+    for source in ("network.c", "signs.c"):
+        command = ["gcc", "-std=c99", "-Os", "-fno-inline", "-S", "-o", "-", source]
+        made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        parts = re.split(r"^([a-z_]\w*)[\w.]*:$", made.stdout, flags=re.MULTILINE)  # x.constprop.0
+        code |= dict(zip(parts[1::2], parts[2::2], strict=True))
+    hidden = {"add_bits", "window_bits", "add_signs", "count"}
+    assert hidden <= code.keys()
+    for name in (hidden | {"compare", "right_of", "below", "clear"}) & code.keys():
         assert not re.search(r"^\s+\w*(mul|madd)", code[name], re.MULTILINE), name
     # In the loops around them a compiler may multiply to find an address; the source does not.
     for body in re.findall(r"^static void layer_[1-9].*?^}", text, re.DOTALL | re.MULTILINE):
         assert not re.search(r"[\w)] \* ", body.replace("uint8_t *", "").replace("int32_t *", ""))
+
+
+def network_of_signs():
+    """Dense, with ternary weights in the second layer."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-60, 61, (70, 40)), rng.integers(-1, 2, (50, 70)), np.eye(5, 50) * 9
+    stages = [
+        Stage(Map(W.astype(np.int8), (W.shape[1],)), np.zeros(len(W), np.int32)) for W in weights
+    ]
+    return IntegerNetwork(Inputs(40), stages, list("abcde"), SoftmaxCE())
+
+
+def test_signs_take_two_bits_in_c(tmp_path):
+    network = network_of_signs()
+    size = write_c(network, tmp_path / "network.c")
+    assert size.flash == 70 * 40 + 2 * 4 * 50 * 3 + 50 * 5 + 4 * (70 + 50 + 5)
+    if shutil.which("gcc"):
+        X = random_samples(np.random.default_rng(1), network.inputs, 30)
+        assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
 
 
 def test_onnx_is_what_it_says(tmp_path):

@@ -22,7 +22,8 @@ from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
 COLUMNS = 96  # of a line of numbers
-TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
+TYPES = {"int8": "int8_t", "int32": "int32_t", "uint32": "uint32_t", "float32": "float"}
+WORD = 32  # bits that are counted at a time
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         if buffer != "sample":
             sizes[buffer] = max(size, sizes.get(buffer, 0))
     most = max(m.n_out for m in network.maps)
+    words = max((s.get("n_words", 0) for s in stages), default=0)
     hidden = stages[:-1]
     kinds = {s["kind"] for s in stages if not s["is_image"]}
     images = {s["kind"] for s in hidden if s["is_image"]}
@@ -88,6 +90,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "tables": tables,
         "buffers": [{"name": b, "size": size} for b, size in sizes.items()],
         "most_units": most,
+        "most_words": words,
         "labels": [_c_string(str(label)) for label in network.classes],
         "n_features": inputs.n_features,
         "order": _order(network),
@@ -98,13 +101,14 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "uses": {
             "dense_bits": "bits" in kinds,
             "dense_bytes": "bytes" in kinds,
+            "signs": "signs" in kinds,
             "compare": any(not s["is_image"] for s in hidden),
             "images": bool(images),
             "window_bits": "bits" in images,
             "window_bytes": "bytes" in images,
         },
         "flash": sum(table.values.nbytes for table in tables),
-        "ram": sum(sizes.values()) + 4 * most,
+        "ram": sum(sizes.values()) + 4 * most + 4 * words,
     }
 
 
@@ -140,11 +144,27 @@ def _tables(network: IntegerNetwork) -> Sequence[Table]:
     if inputs.low is not None and inputs.rate is not None:
         tables += [Table("low", inputs.low), Table("rate", inputs.rate)]
     for i, stage in enumerate(network.stages):
-        tables.append(Table(f"weights_{i}", stage.main.weights.T.ravel()))
+        counted = _counts(stage, i)
+        weights = sign_words(stage.main) if counted else stage.main.weights.T.ravel()
+        tables.append(Table(f"weights_{i}", weights))
         if stage.shortcut is not None:
             tables.append(Table(f"shortcut_{i}", stage.shortcut.weights.T.ravel()))
         tables.append(Table(f"limits_{i}", in_order(stage)))
     return tables
+
+
+def _counts(stage: Stage, i: int) -> bool:
+    """Whether a layer counts bits instead of adding up weights."""
+    return i > 0 and not stage.main.kernel and stage.main.has_signs
+
+
+def sign_words(linear: Map) -> NDArray[np.uint32]:
+    """By unit and word: which inputs have the weight 1, and which have -1."""
+    n_out, n_in = linear.weights.shape
+    wide = np.zeros((n_out, -(-n_in // WORD) * WORD), np.int8)
+    wide[:, :n_in] = linear.weights
+    both = [np.packbits(wide == sign, axis=1, bitorder="little").view("<u4") for sign in (1, -1)]
+    return np.stack(both, axis=-1).astype(np.uint32).ravel()
 
 
 def in_order(stage: Stage) -> NDArray[np.int32]:
@@ -175,6 +195,8 @@ def _stage(network: IntegerNetwork, i: int, buffers: list[str]) -> dict[str, Any
         "target": None if last else buffers[i + 1],
         "shortcut": None,
     }
+    if _counts(stage, i):
+        content |= {"kind": "signs", "n_words": -(-stage.main.n_inputs // WORD)}
     if stage.shortcut is not None:
         content["earlier"] = buffers[i + 1 - stage.skip]
         content["shortcut"] = f"shortcut_{i}"
@@ -237,7 +259,8 @@ def _lines(values: NDArray[Any]) -> str:
     if values.dtype == np.float32:
         words = [f"{_float_literal(float(value))}," for value in values]
     else:
-        words = [f"{int(value)}," for value in values]
+        end = "u," if values.dtype == np.uint32 else ","
+        words = [f"{int(value)}{end}" for value in values]
     lines, line = [], ""
     for word in words:
         if len(line) + len(word) + 1 > COLUMNS:

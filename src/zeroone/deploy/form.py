@@ -118,6 +118,11 @@ class Map:
         return self.weights.reshape(self.n_out, self.shape_in[0], -1)
 
     @property
+    def has_signs(self) -> bool:
+        """Whether weights are -1, 0 and 1: then sums are differences of two counts."""
+        return bool(((self.weights >= -1) & (self.weights <= 1)).all())
+
+    @property
     def shape_out(self) -> Shape:
         """Of the sums of a sample."""
         if not self.kernel:

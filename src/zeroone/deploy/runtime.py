@@ -1,5 +1,6 @@
-"""A network of integers that runs: in ONNX Runtime, where all of it is fast."""
+"""A network of integers that runs: in ONNX Runtime, or where it pays by kernels of our own."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.deploy.form import IntegerNetwork, Sums
+from zeroone.deploy.native import NativeNetwork, pays
 from zeroone.deploy.onnx import make_model
 from zeroone.network import ClassLabel
 
@@ -16,12 +18,11 @@ from zeroone.network import ClassLabel
 class IntegerModel:
     """Predicts as ``Network`` does, by integers only; the same scores as ``network``'s, to the bit.
 
-    ``threads``: of ONNX Runtime; None takes as many as torch.
+    ``threads``: None takes as many as torch.
     """
 
     def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
         self.network, self.threads = network, threads
-        self._session: Any = None
 
     @property
     def classes(self) -> list[ClassLabel]:
@@ -38,21 +39,27 @@ class IntegerModel:
         """What they are called, if it is known."""
         return self.network.feature_names
 
-    @property
+    @cached_property
     def session(self) -> Any:
         """ONNX Runtime's, made when it is first needed."""
-        if self._session is None:
-            self._session = open_session(make_model(self.network).SerializeToString(), self.threads)
-        return self._session
+        return open_session(make_model(self.network).SerializeToString(), self.threads)
+
+    @cached_property
+    def native(self) -> NativeNetwork | None:
+        """Kernels of our own, built when they are first needed; None if there are none for it."""
+        return NativeNetwork.of(self.network, self.threads or torch.get_num_threads())
 
     def scores(self, X: ArrayLike | Tensor) -> Sums:
         """The int32 scores of raw samples."""
         raw, rows = self.network.check(X), self.network.rows
-        parts = [
-            self.session.run(["scores"], {"inputs": raw[k : k + rows]})[0]
-            for k in range(0, len(raw), rows)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate([self.run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
+
+    def run(self, raw: NDArray[Any]) -> Sums:
+        """The scores of samples that were checked, all at once, by what is fastest for as many."""
+        if pays(self.network, len(raw)) and self.native is not None:
+            return self.native.scores(raw)
+        scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
+        return scores
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """The class label of each sample; the first one where several lead."""
@@ -70,8 +77,8 @@ class IntegerModel:
         return write_integers(self.network, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sessions are not pickled: a copy makes its own."""
-        return self.__dict__ | {"_session": None}
+        """Sessions and kernels are not pickled: a copy makes its own."""
+        return {"network": self.network, "threads": self.threads}
 
 
 def open_session(model: str | bytes, threads: int | None = None, *, spin: bool = True) -> Any:
