@@ -124,7 +124,7 @@ def test_bench_inference(command, tmp_path, monkeypatch):
     result = json.loads((tmp_path / "speed.json").read_text())["result"]
     assert [row["batch"] for row in result["rows"]] == [1, 3]
     for row in result["rows"]:
-        assert len(row["seconds"]) == 4
+        assert len(row["seconds"]) == 5
         assert row["ratios"]["0/1 int8, ONNX Runtime"]["median"] == 1
         ratio = row["ratios"]["ReLU float32, torch"]
         assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]

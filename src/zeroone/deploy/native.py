@@ -259,10 +259,10 @@ def _pointer(place: int | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(place)
 
 
-def pays(network: IntegerNetwork, samples: int) -> bool:
-    """Whether kernels of our own would be faster for so many samples at a time."""
+def least_samples(network: IntegerNetwork) -> int:
+    """From how many samples at a time on kernels of our own are faster."""
     hidden = network.stages[1:-1]
-    return samples >= LEAST_SAMPLES or (bool(hidden) and all(s.main.has_signs for s in hidden))
+    return 1 if hidden and all(s.main.has_signs for s in hidden) else LEAST_SAMPLES
 
 
 class NativeNetwork:
