@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from zeroone.operators import Operator
+from zeroone.parallel import ALONE, Share, Team
 from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 from zeroone.solvers.pruning import without
 
@@ -38,17 +39,30 @@ class Metric:
         self.mean = torch.empty(0)
         self.dead = torch.empty(0, dtype=torch.long)  # inputs that were removed but still come
 
-    def observe(self, k: int, op: Operator, V: Tensor, weights: Tensor | None = None) -> None:
-        """Take the inputs of batch k into account, every so often."""
+    def observe(
+        self,
+        k: int,
+        op: Operator,
+        V: Tensor,
+        weights: Tensor | None = None,
+        share: Share | None = None,
+        team: Team = ALONE,
+    ) -> None:
+        """Take the inputs of batch k into account, every so often.
+
+        ``share``: which samples of the team's batch these are.
+        """
         if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
             return
-        some = slice(-(-MOST_ROWS // op.positions))  # of images, as many as make enough patches
-        if weights is None:
-            fresh = op.gram(V[some], self.bias)
-            fresh /= len(V[some]) * op.positions
-        else:
-            fresh = op.gram(V[some], self.bias, weights[some])
-            fresh /= weights[some].sum() * op.positions
+        share = share or Share(len(V))
+        most = -(-MOST_ROWS // op.positions)  # of images, as many as make enough patches
+        some = share.first(most)
+        fresh = op.gram(V[some], self.bias, None if weights is None else weights[some])
+        team.sum_symmetric_(fresh)
+        heavy: float = min(most, share.total)
+        if weights is not None:
+            heavy = team.total(float(weights[some].sum()))[0]
+        fresh /= heavy * op.positions
         if k == 0:
             self.moment = fresh
         else:
@@ -65,17 +79,29 @@ class Metric:
     def add_step(
         self, op: Operator, E: Tensor, V: Tensor, size: float, bias_of: Operator | None = None
     ) -> None:
-        """W += size * E^T V M^-1, the W block's solution in the metric M (bias included).
+        """W += size * E^T V M^-1, the W block's solution in the metric M (bias included)."""
+        self.add(op, self.solution(op, E, V), size, bias_of)
 
-        With M^-1 as in ``bordered_inverse`` the linear part is G = E^T (V - m) R and the bias
-        part E^T 1 - G m: the mean of what was asked for is met by the bias.
+    def solution(self, op: Operator, E: Tensor, V: Tensor) -> Tensor:
+        """The sums over samples that a step consists of: G = E^T (V - m) R, and E^T 1 beside it.
+
+        With M^-1 as in ``bordered_inverse`` G is the linear part of the W block's solution.
         """
         G = op.centred_cross(E, V, self.mean, self.R)
+        return torch.cat([G, op.total(E)[:, None]], dim=1) if op.bias else G
+
+    def add(self, op: Operator, sums: Tensor, size: float, bias_of: Operator | None = None) -> None:
+        """Take a step of that size.
+
+        The bias part of the solution is E^T 1 - G m: the mean of what was asked for is met by the
+        bias. ``bias_of``: the operator whose bias it is.
+        """
+        G = sums[:, : len(self.mean)]
         op.linear.add_(G, alpha=size)
         offset = (bias_of or op).offset
         if offset is not None:
             shift = G @ self.mean
-            offset.add_(op.total(E) - shift if op.bias else -shift, alpha=size)
+            offset.add_(sums[:, -1] - shift if op.bias else -shift, alpha=size)
 
     def empty(self, op: Operator, columns: Tensor, bias_of: Operator | None = None) -> None:
         """Empty columns, and let the others and the bias take over (see ``pruning.without``)."""
