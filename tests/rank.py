@@ -1,4 +1,4 @@
-"""One of several processes that train together: started by tests, with what it needs as arguments."""
+"""One of several processes that train together, started by tests."""
 
 import json
 import sys

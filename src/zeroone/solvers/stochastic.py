@@ -272,7 +272,7 @@ class StochasticBCD:
     def _begin_W(self, i: int, E: Tensor, V: list[Tensor]) -> list[Callable[[], Tensor]]:
         """The sums of layer i's W blocks, on their way: one for each of its links."""
         return [
-            self.team.sum_later(metric.solution(link.operator, E, V[link.source]))
+            self.team.sum_later(metric.solution(link.operator, E, V[link.source]), _place(link))
             for link, metric in self._blocks
             if link.layer == i
         ]
