@@ -42,12 +42,16 @@ class Team:
     def largest_(self, tensor: Tensor) -> None:
         """Replace a tensor by the largest over the ranks, entry by entry."""
 
-    def sum_later(self, tensor: Tensor, name: str) -> Callable[[], Tensor]:  # noqa: ARG002
-        """Begin to add up a tensor; what is returned waits for it and gives the sum.
+    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:  # noqa: ARG002
+        """Begin to add up tensors; what is returned waits for the sums and gives them.
 
-        ``name``: what it is, the same from batch to batch.
+        ``name``: what they are, the same from batch to batch; "" for what must not be rounded.
         """
-        return lambda: tensor
+        return lambda: list(tensors)
+
+    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:  # noqa: ARG002
+        """Begin to collect n rows, of which this rank has its ``chunk``."""
+        return lambda: own
 
     def total(self, *numbers: float) -> list[float]:
         """Sums of numbers, in double precision."""
@@ -65,8 +69,17 @@ class Team:
         """What the first rank says."""
         return value
 
+    def describe(self) -> dict[str, Any]:
+        """For a record: how many ranks there are, and what they said to each other."""
+        return {"count": self.size}
+
     def keep_state_in(self, path: Path) -> None:
         """Where the state of the run is kept, for whoever has to say how to go on."""
+
+    def chunk(self, n: int) -> slice:
+        """The part of n rows that is this rank's, of the same size for all but the last."""
+        each = -(-n // self.size)
+        return slice(min(n, each * self.rank), min(n, each * (self.rank + 1)))
 
     def slice(self, n: int) -> slice:
         """The part of n samples that is this rank's, where all ranks have all of them."""
@@ -117,16 +130,34 @@ class Ranks(Team):
         """Like a sum."""
         self._add_up(tensor, self._distributed.ReduceOp.MAX)
 
-    def sum_later(self, tensor: Tensor, name: str) -> Callable[[], Tensor]:
-        """The sum travels while other work is done."""
-        dtype = tensor.dtype
-        sent = self._rounded(tensor, name) if self.halved else tensor.contiguous()
+    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:
+        """The sums travel together, while other work is done."""
+        if not tensors:
+            return list
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        sent = self._rounded(flat, name) if self.halved and name else flat
         work = self._try(lambda: self._distributed.all_reduce(sent, async_op=True))
+        self.traffic += sent.numel() * sent.element_size()
+
+        def wait() -> list[Tensor]:
+            self._try(work.wait)
+            parts = torch.split(sent.to(flat.dtype), [tensor.numel() for tensor in tensors])
+            return [p.view_as(tensor) for p, tensor in zip(parts, tensors, strict=True)]
+
+        return wait
+
+    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:
+        """Chunks of one size travel; what the last ones lack is left away at the end."""
+        each = -(-n // self.size)
+        sent = own.new_zeros(each, *own.shape[1:])
+        sent[: len(own)] = own
+        everyone = own.new_empty(each * self.size, *own.shape[1:])
+        work = self._try(lambda: self._distributed.all_gather_single(everyone, sent, async_op=True))
         self.traffic += sent.numel() * sent.element_size()
 
         def wait() -> Tensor:
             self._try(work.wait)
-            return sent.to(dtype)
+            return everyone[:n]
 
         return wait
 
@@ -150,6 +181,10 @@ class Ranks(Team):
         box = [value]
         self._try(lambda: self._distributed.broadcast_object_list(box, device=self.device))
         return box[0]
+
+    def describe(self) -> dict[str, Any]:
+        """With the bytes that this rank handed over, and the seconds that it waited for sums."""
+        return {"count": self.size, "bytes": self.traffic, "waited": self.waited}
 
     def keep_state_in(self, path: Path) -> None:
         """The watch may have to say it."""

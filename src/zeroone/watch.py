@@ -63,6 +63,9 @@ class Watch:
         """
         why = f"stopped: {' '.join(str(error).split()).rstrip('.') or type(error).__name__}"
         with suppress(RuntimeError):
+            limit = time.monotonic() + (2 * BEAT if self.rank else 0)
+            while time.monotonic() < limit and not self._found():  # the first rank has the word
+                time.sleep(BEAT / 10)
             if not self._announce(self.rank, why):
                 return self._found() != {"rank": 0, "why": why}
         return True

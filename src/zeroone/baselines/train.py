@@ -76,7 +76,7 @@ def train_rival(
         resume=resume,
         team=team,
     )
-    record = new_record("train", described, settings.seed) | {"ranks": team.size}
+    record = new_record("train", described, settings.seed) | {"ranks": team.describe()}
     record |= describe(learner, task, outcome, noise, team)
     return task.whole(model), record
 

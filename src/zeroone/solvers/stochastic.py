@@ -8,8 +8,8 @@ up. docs/stochastic.md derives each block and says what is not guaranteed.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -109,6 +109,22 @@ class StochasticSettings:
                 raise InputError("give either lam or keep, not both.")
 
 
+@dataclass
+class Block:
+    """A W block of a batch: its sums travel, then its solution does, while other work is done."""
+
+    link: Link
+    metric: Metric
+    sums: Callable[[], list[Tensor]]
+    solution: Callable[[], Tensor] = field(init=False)
+    totals: list[Tensor] = field(init=False)
+
+    def solve(self, n: int, team: Team) -> None:
+        """From the sums over n samples, which are waited for."""
+        C, *self.totals = self.sums()
+        self.solution = self.metric.solution(self.link.operator, C, n, team)
+
+
 class StochasticBCD:
     """The weights, their metrics, and the update by one batch. Changes the network in place."""
 
@@ -174,24 +190,28 @@ class StochasticBCD:
             V.append(step(pooled[-1].values) if pooled else V0)
             pooled.append(layer.pool.apply(layer.apply(V)))
         self._refresh_metrics(V, weights, share)
-        spreads = self._spreads([p.values for p in pooled[:-1]], weights, share.total)
+        hidden = [p.values for p in pooled[:-1]]
+        sums_of_units = self._begin_spreads(hidden, weights)
         scores = pooled[-1].values
         E = self.network.head.residual(scores, y, self.settings.smoothing)
         if weights is not None:
             E = E * weights[:, None]  # every residual below is linear in it
         wanted: list[list[Tensor]] = [[] for _ in V]  # of each V, by its consumers so far
-        steps: list[list[Callable[[], Tensor]]] = []
+        blocks: list[list[Block]] = []
         for i in reversed(range(len(V))):
             spread = pooled[i].spread(E)
             self._want(i, spread, wanted)  # by the forward pass's weights
-            steps.append(self._begin_W(i, spread, V))
+            blocks.append(self._begin_W(i, spread, V, share.total))
             D = wanted.pop()
             if i:
                 E = self._residual(add_up(D), pooled[i - 1].values, rng, weights, share)
-        for i, found in zip(reversed(range(len(V))), steps, strict=True):  # sums that have come
+        for block in (block for of_layer in blocks for block in of_layer):
+            block.solve(share.total, self.team)
+        for i, found in zip(reversed(range(len(V))), blocks, strict=True):
             self._finish_W(i, found, self._step_size(i, pooled[i].values) / share.total)
-            if i < len(spreads):
-                self._normalise(i, spreads[i])
+        heavy = self._heaviness(weights, share.total)
+        for i, spread in enumerate(self._spreads(hidden, sums_of_units(), heavy)):
+            self._normalise(i, spread)
         self.k += 1
         self._prune()
         return scores
@@ -269,20 +289,21 @@ class StochasticBCD:
             return self.settings.conv_step / (positions * layer.pool.receivers)
         return self.top_step if top else self.settings.step
 
-    def _begin_W(self, i: int, E: Tensor, V: list[Tensor]) -> list[Callable[[], Tensor]]:
-        """The sums of layer i's W blocks, on their way: one for each of its links."""
-        return [
-            self.team.sum_later(metric.solution(link.operator, E, V[link.source]), _place(link))
-            for link, metric in self._blocks
-            if link.layer == i
-        ]
+    def _begin_W(self, i: int, E: Tensor, V: list[Tensor], n: int) -> "list[Block]":
+        """The W blocks of layer i, their sums on their way: one for each of its links."""
+        blocks = []
+        for link, metric in self._blocks:
+            if link.layer == i:
+                sums = metric.sums(link.operator, E, V[link.source], n)
+                blocks.append(Block(link, metric, self.team.sum_later(_place(link), *sums)))
+        return blocks
 
-    def _finish_W(self, i: int, sums: list[Callable[[], Tensor]], size: float) -> None:
+    def _finish_W(self, i: int, blocks: "list[Block]", size: float) -> None:
         """The W blocks of layer i in their own metrics."""
         bias_of = self._latent(self.network.into(i)[0])
-        blocks = [(link, metric) for link, metric in self._blocks if link.layer == i]
-        for (link, metric), wait in zip(blocks, sums, strict=True):
-            metric.add(self._latent(link), wait(), size, bias_of)
+        for block in blocks:
+            op = self._latent(block.link)
+            block.metric.add(op, block.solution(), block.totals, size, bias_of)
 
     def _normalise(self, i: int, spread: Tensor) -> None:
         """Divide the rows of hidden layer i, then project them if they are to be."""
@@ -319,23 +340,25 @@ class StochasticBCD:
         if offset is not None and found is not None:
             offset.copy_(found + shift)
 
-    def _spreads(self, hidden: list[Tensor], weights: Tensor | None, n: int) -> list[Tensor]:
+    def _begin_spreads(
+        self, hidden: list[Tensor], weights: Tensor | None
+    ) -> Callable[[], list[Tensor]]:
+        """Of each unit the sums of squares and of values, on their way."""
+        # A filter's spread is that over all positions. B.var is five times slower.
+        sums = [T for B in hidden for T in (unit_sums(B.square(), weights), unit_sums(B, weights))]
+        return self.team.sum_later("", *sums)
+
+    def _spreads(self, hidden: list[Tensor], sums: list[Tensor], heavy: float) -> Iterator[Tensor]:
         """What to divide each row by so that its pre-activations come to have unit spread.
 
         The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
         does not vary is left alone.
         """
-        # A filter's spread is that over all positions. B.var is five times slower.
-        sums = [T for B in hidden for T in (unit_sums(B.square(), weights), unit_sums(B, weights))]
-        heavy = self._heaviness(weights, n)
-        self.team.sum_(*sums)
-        spreads = []
         for B, squares, total in zip(hidden, sums[::2], sums[1::2], strict=True):
             count = heavy * math.prod(B.shape[2:])
             variance = squares / count - (total / count).square()
             spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
-            spreads.append(torch.where(variance > 1e-12, spread, 1.0).sqrt_())
-        return spreads
+            yield torch.where(variance > 1e-12, spread, 1.0).sqrt_()
 
     def _heaviness(self, weights: Tensor | None, n: int) -> float:
         """What the samples of the team's batch weigh together."""

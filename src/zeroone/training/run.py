@@ -133,7 +133,7 @@ def train(
         resume=resume,
         team=team,
     )
-    record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.size}
+    record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.describe()}
     record |= describe(learner, task, outcome, noise, team)
     record["network"] = [layer.describe() for layer in network.layers]
     finished = Run(task.whole(network), outcome.status, outcome.reason, record)
