@@ -81,14 +81,17 @@ def main() -> None:
     record["models"], record["speed"] = {}, {}
     relu = make_relu(HIDDEN)
     images = np.ascontiguousarray(split.test[0])
+    networks = {}
     for name in MODELS:
         path = trained(name, split, options.runs, options.epochs)
         print(name, flush=True)
-        model, integers = look_at(path, split)
+        model, networks[name] = look_at(path, split)
         record["models"][name] = model
         float32 = record["models"]["whole"]["bytes"]["float32"]
         model["times_smaller"] = float32 / model["bytes"]["int8"]
         print(f"  {model}")
+    for name, integers in networks.items():
+        print(f"{name}, against the ReLU network of {HIDDEN} units", flush=True)
         record["speed"][name] = compare_inference(integers, relu, options.repeats, images)
         for row in record["speed"][name]:
             ratios = {other: f"{ratio['median']:.1f}x" for other, ratio in row["ratios"].items()}
