@@ -74,7 +74,7 @@ def look_at(path: Path, split: Any) -> tuple[dict[str, Any], IntegerNetwork]:
 def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=7, threads=1)
     arguments.add_argument("--epochs", type=int, default=10)
-    arguments.add_argument("--runs", type=Path, default=Path("runs/deploy"))
+    arguments.add_argument("--runs", default="runs/deploy")
     options = arguments.parse_args()
     split = obtain(REGISTRY["mnist"])
     record = begin("deploy", options)
@@ -83,7 +83,7 @@ def main() -> None:
     images = np.ascontiguousarray(split.test[0])
     networks = {}
     for name in MODELS:
-        path = trained(name, split, options.runs, options.epochs)
+        path = trained(name, split, Path(options.runs), options.epochs)
         print(name, flush=True)
         model, networks[name] = look_at(path, split)
         record["models"][name] = model

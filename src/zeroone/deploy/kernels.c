@@ -23,7 +23,7 @@ int kernels_pay(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512vnni"))
         return 0;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+    return __builtin_cpu_supports("avx2") != 0;
 }
 
 /* Of sums: bits where they exceed limits, or, of the last layer, scores. */
@@ -226,34 +226,6 @@ void add_bits(const uint8_t *in, int n, int stride_in, int blocks, const int8_t 
             const size_t to = (size_t)s * stride + UNITS * tile;
             finish(space->totals[s], UNITS, limits + UNITS * tile, bits + to,
                    scores ? scores + to : 0);
-        }
-    }
-}
-
-/* A layer on bits whose weights are -1, 0 and 1: bits that both have, counted.
- *
- * ``plus`` and ``minus``: of each unit the inputs with that weight, 64 a word. ``words``: place for
- * a sample's bits.
- */
-void count_bits(const uint8_t *in, int n, int stride_in, int n_words, const uint64_t *plus,
-                const uint64_t *minus, int units, const int32_t *limits, uint64_t *words,
-                uint8_t *bits, int32_t *scores, int stride)
-{
-    int s, j, k, b;
-    for (s = 0; s < n; s++, in += stride_in) {
-        const uint64_t *p = plus, *m = minus;
-        for (k = 0; k < n_words; k++) {
-            words[k] = 0;
-            for (b = 0; b < 64; b++)
-                words[k] |= (uint64_t)in[64 * k + b] << b;
-        }
-        for (j = 0; j < units; j++, p += n_words, m += n_words) {
-            int32_t sum = 0;
-            for (k = 0; k < n_words; k++)
-                sum += __builtin_popcountll(words[k] & p[k]) -
-                       __builtin_popcountll(words[k] & m[k]);
-            finish(&sum, 1, limits + j, bits + (size_t)s * stride + j,
-                   scores ? scores + (size_t)s * stride + j : 0);
         }
     }
 }

@@ -28,14 +28,12 @@ from zeroone.checks import InputError
 from zeroone.deploy.form import Bytes, IntegerNetwork, Stage, Sums, Weights
 from zeroone.storage import make_folder, replacing
 
-FLAGS = ("-std=gnu11", "-O3", "-mavx2", "-mpopcnt", "-shared", "-fPIC")
+FLAGS = ("-std=gnu11", "-O3", "-mavx2", "-shared", "-fPIC")
 SWITCH = "ZEROONE_KERNELS"
 # As in kernels.c.
 SAMPLES, QUAD, UNITS_OF_BYTES, UNITS_OF_BITS, BLOCK = 256, 4, 32, 64, 40
-WORD = 64
 MOST_OF_BYTES, MOST_OF_BITS = (2**15 - 1) // 255, 2**15 - 1
-LEAST_SAMPLES = 16  # with fewer, tables cost more than they save
-MOST_COUNTED = 8  # samples at a time for which counting bits is faster than tables
+LEAST_SAMPLES = 16  # with fewer, tables cost more than they save: ONNX Runtime is faster
 
 
 @lru_cache(maxsize=1)
@@ -213,56 +211,12 @@ def full_blocks(weights: Weights) -> Bytes:
     return full
 
 
-class LayerOfSigns:
-    """See ``count_bits`` in kernels.c; for many samples, tables are faster."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.many = LayerOfBits(stage)
-        wide = _padded(stage.main.weights, 1, WORD)
-        self.n_out, self.n_words = len(wide), wide.shape[1] // WORD
-        self.plus, self.minus = _words(wide > 0), _words(wide < 0)
-        self.stride = max(wide.shape[1], self.many.stride)
-        self.stride_out = self.many.stride_out
-        self.limits = np.ascontiguousarray(stage.thresholds)
-
-    def run(self, library: Any, V: Bytes, out: Results) -> None:
-        """A few samples, or at most SAMPLES."""
-        if len(V) > MOST_COUNTED:
-            self.many.run(library, V, out)
-            return
-        words = np.empty(self.n_words, np.uint64)
-        library.count_bits(
-            _at(V),
-            len(V),
-            V.shape[1],
-            self.n_words,
-            _at(self.plus),
-            _at(self.minus),
-            self.n_out,
-            _at(self.limits),
-            _at(words),
-            *map(_pointer, out.places[:2]),
-            out.places[2],
-        )
-
-
-def _words(chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Rows of bits, 64 a word."""
-    return np.packbits(chosen, axis=1, bitorder="little").view("<u8").astype(np.uint64)
-
-
 def _at(array: NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
 def _pointer(place: int | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(place)
-
-
-def least_samples(network: IntegerNetwork) -> int:
-    """From how many samples at a time on kernels of our own are faster."""
-    hidden = network.stages[1:-1]
-    return 1 if hidden and all(s.main.has_signs for s in hidden) else LEAST_SAMPLES
 
 
 class NativeNetwork:
@@ -272,7 +226,7 @@ class NativeNetwork:
         self.network, self.library, self.threads = network, library, threads
         first, *others = network.stages
         self.layers: list[Layer] = [LayerOfBytes(first)]
-        self.layers += [LayerOfSigns(s) if s.main.has_signs else LayerOfBits(s) for s in others]
+        self.layers += [LayerOfBits(stage) for stage in others]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     @staticmethod

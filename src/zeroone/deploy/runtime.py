@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.deploy.form import IntegerNetwork, Sums
-from zeroone.deploy.native import NativeNetwork, least_samples
+from zeroone.deploy.native import LEAST_SAMPLES, NativeNetwork
 from zeroone.deploy.onnx import make_model
 from zeroone.network import ClassLabel
 
@@ -49,10 +49,6 @@ class IntegerModel:
         """Kernels of our own, built when they are first needed; None if there are none for it."""
         return NativeNetwork.of(self.network, self.threads or torch.get_num_threads())
 
-    @cached_property
-    def _least(self) -> int:
-        return least_samples(self.network)
-
     def scores(self, X: ArrayLike | Tensor) -> Sums:
         """The int32 scores of raw samples."""
         raw, rows = self.network.check(X), self.network.rows
@@ -60,7 +56,7 @@ class IntegerModel:
 
     def run(self, raw: NDArray[Any]) -> Sums:
         """The scores of samples that were checked, all at once, by what is fastest for as many."""
-        if len(raw) >= self._least and self.native is not None:
+        if len(raw) >= LEAST_SAMPLES and self.native is not None:
             return self.native.scores(raw)
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
         return scores
