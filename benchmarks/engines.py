@@ -130,7 +130,7 @@ def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores
     found = {"numpy": by_numpy, "onnxruntime": by_onnxruntime}
     if shutil.which("gcc"):
         found["c"] = by_c
-    if kernels() is not None:
+    if kernels().library is not None:
         found["native"] = by_native
     if shutil.which("node"):
         found["node"] = by_node
