@@ -115,13 +115,13 @@ def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
 def by_browser(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
     """The page itself, in Chromium."""
     page = pages.write_html(network, folder / "page.html")
-    code = "return arguments[1].map(s => Array.from(run(readNetwork(arguments[0]), s).scores))"
-    raw, described = network.check(X), pages.describe(network)
-    scores = []
+    code = "return arguments[0].map(s => Array.from(run(window.ready, s).scores))"
+    raw, scores = network.check(X), []
     with browser.browser() as driver:
         driver.get(page.as_uri())
+        driver.execute_script("window.ready = readNetwork(arguments[0])", pages.describe(network))
         for k in range(0, len(raw), 200):
-            scores += driver.execute_script(code, described, raw[k : k + 200].tolist())
+            scores += driver.execute_script(code, raw[k : k + 200].tolist())
     return np.array(scores, dtype=np.int32)
 
 
@@ -130,7 +130,7 @@ def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores
     found = {"numpy": by_numpy, "onnxruntime": by_onnxruntime}
     if shutil.which("gcc"):
         found["c"] = by_c
-    if kernels() is not None:
+    if kernels().library is not None:
         found["native"] = by_native
     if shutil.which("node"):
         found["node"] = by_node

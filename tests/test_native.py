@@ -1,27 +1,33 @@
 """Kernels of our own: exact where sums would overflow 16 bits, for any number of samples."""
 
+import os
 import pickle
+import signal
+import subprocess
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from integer_networks import random_samples
+from zeroone.checks import InputError
 from zeroone.deploy import IntegerModel, IntegerNetwork, native
 from zeroone.deploy.form import Inputs, Map, Stage
 from zeroone.deploy.native import (
     BLOCK,
-    LEAST_SAMPLES,
     SAMPLES,
+    Kernels,
     NativeNetwork,
     are_roomy,
     full_blocks,
     kernels,
+    pays,
 )
 from zeroone.heads import SoftmaxCE
 
-NEEDS_KERNELS = pytest.mark.skipif(kernels() is None, reason="no C compiler, or none that pays")
+NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
 
 
 def dense(rng, widths, draw):
@@ -42,6 +48,10 @@ def as_small_as_can_be(_rng, shape, size):
     return np.full(shape, -size)
 
 
+def beyond(rng, shape, size):
+    return rng.choice([-128, 127], shape) if size > 64 else rng.choice([-64, 64], shape)
+
+
 def of_one_sign_a_row(rng, shape, size):
     return size * rng.choice([-1, 1], (shape[0], 1)) * np.ones(shape)
 
@@ -54,7 +64,7 @@ def ternary(rng, shape, _size):
     return rng.integers(-1, 2, shape)
 
 
-DRAWS = [as_large_as_can_be, as_small_as_can_be, of_one_sign_a_row, normal, ternary]
+DRAWS = [as_large_as_can_be, as_small_as_can_be, beyond, of_one_sign_a_row, normal, ternary]
 
 
 @NEEDS_KERNELS
@@ -104,37 +114,107 @@ def test_blocks_are_widened_before_they_overflow():
 
 def test_without_a_compiler(monkeypatch):
     """ONNX Runtime does it, and nobody notices but the clock."""
-    monkeypatch.setattr(native, "kernels", lambda: None)
+    monkeypatch.setattr(native, "LEAST_WORK", 1)
+    for name in ("native", "runtime"):
+        monkeypatch.setattr(f"zeroone.deploy.{name}.kernels", lambda: Kernels(why_not="a test"))
     rng = np.random.default_rng(2)
     network = dense(rng, [20, 30, 3], normal)
-    X = random_samples(rng, network.inputs, 2 * LEAST_SAMPLES)
+    X = random_samples(rng, network.inputs, 40)
     model = IntegerModel(network)
     assert model.native is None
     assert np.array_equal(model.scores(X), network.scores(X))
 
 
-@pytest.mark.parametrize("switch", ["0", None])
-def test_how_they_are_found(switch, monkeypatch, tmp_path):
-    """Not where they are not wanted; in a folder of their own where the cache cannot be written."""
-    blocked = tmp_path / "file"
-    blocked.touch()
-    monkeypatch.setattr(native, "user_cache_path", lambda _name: blocked / "cache")
-    if switch is not None:
-        monkeypatch.setenv(native.SWITCH, switch)
+@NEEDS_KERNELS
+def test_what_runs_it(monkeypatch):
+    """Much work goes to the kernels, little to ONNX Runtime; the scores are the same."""
+    rng = np.random.default_rng(5)
+    network = dense(rng, [60, 200, 3], normal)
+    X = random_samples(rng, network.inputs, 300)
+    assert not pays(network, 10**6)
+    monkeypatch.setattr(native, "LEAST_WORK", 100 * (60 * 200 + 600))
+    monkeypatch.setattr(Kernels, "pay", True)
+    model, wanted = IntegerModel(network), network.scores(X)
+    for rows, engine in ((99, model._by_session), (100, model.native.scores)):
+        assert model.engine(rows) == engine
+        assert np.array_equal(model.scores(X[:rows]), wanted[:rows])
+
+
+def no_home(_name):
+    raise RuntimeError("there is no home")
+
+
+@pytest.mark.parametrize("cache", ["a file is in the way", "no home", "open to all", "fine"])
+def test_where_they_are_built(cache, monkeypatch, tmp_path):
+    """In the cache folder if it is the user's own, else in a folder that is removed at once."""
+    folder = tmp_path / "cache"
+    if cache == "a file is in the way":
+        folder.touch()
+    if cache == "open to all":
+        folder.mkdir()
+        folder.chmod(0o777)
+    monkeypatch.setattr(
+        native, "user_cache_path", no_home if cache == "no home" else lambda _: folder
+    )
     found = kernels.__wrapped__()
-    assert (found is None) == (switch == "0" or kernels() is None)
-    monkeypatch.setattr(native.shutil, "which", lambda _name: None)
-    assert kernels.__wrapped__() is None
+    assert (found.library is None) == (kernels().library is None)
+    if found.library is not None:
+        kept = list(folder.glob("*.so")) if folder.is_dir() else []
+        assert len(kept) == (cache == "fine")
+        assert not list(folder.glob(".kernels*")) if folder.is_dir() else True
+
+
+def test_why_there_are_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "user_cache_path", lambda _name: tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setenv(native.SWITCH, "0")
+        assert kernels.__wrapped__().why_not == "ZEROONE_KERNELS=0"
+    with monkeypatch.context() as patch:
+        patch.setattr(native.platform, "machine", lambda: "aarch64")
+        assert "x86-64" in kernels.__wrapped__().why_not
+    with monkeypatch.context() as patch:
+        patch.setattr(native.shutil, "which", lambda _name: None)
+        assert "no C compiler" in kernels.__wrapped__().why_not
+        patch.setattr(native.resources, "files", lambda _package: tmp_path / "nowhere")
+        assert "No such file" in kernels.__wrapped__().why_not
 
 
 @NEEDS_KERNELS
-def test_a_library_that_is_none_is_built_again(monkeypatch, tmp_path):
+@pytest.mark.parametrize("content", ["text", "another library"])
+def test_a_library_that_is_none_of_ours_is_built_again(content, monkeypatch, tmp_path):
     monkeypatch.setattr(native, "user_cache_path", lambda _name: tmp_path)
-    assert kernels.__wrapped__() is not None
-    (built,) = tmp_path.iterdir()
+    assert kernels.__wrapped__().library is not None
+    (built,) = tmp_path.glob("*.so")
     built.unlink()  # else what this process has loaded would change
-    built.write_text("no library")
-    assert kernels.__wrapped__() is not None
+    if content == "text":
+        built.write_text("no library")
+    else:
+        source = b"int something(void) { return 0; }"
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(built)]
+        subprocess.run(command, input=source, check=True)
+    built.chmod(0o600)
+    assert kernels.__wrapped__().library is not None
+
+
+@NEEDS_KERNELS
+def test_after_a_fork_there_are_new_threads():
+    rng = np.random.default_rng(4)
+    network = dense(rng, [50, 100, 4], normal)
+    X = random_samples(rng, network.inputs, 600)
+    made, wanted = NativeNetwork.of(network, 2), network.scores(X)
+    assert np.array_equal(made.scores(X), wanted)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # if it hangs
+        os._exit(0 if np.array_equal(made.scores(X), wanted) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_other_types_are_refused():
+    network = dense(np.random.default_rng(6), [5, 4, 3], normal)
+    wide = network.stages[0].thresholds.astype(np.int64)
+    with pytest.raises(InputError, match="thresholds of type int32"):
+        replace(network.stages[0], thresholds=wide)
 
 
 @NEEDS_KERNELS
@@ -143,11 +223,12 @@ def test_models_are_copied_and_shared():
     network = dense(rng, [50, 100, 60, 4], normal)
     X = random_samples(rng, network.inputs, 500)
     model, wanted = IntegerModel(network, threads=2), network.scores(X)
-    assert model.native is not None
-    assert np.array_equal(model.scores(X), wanted)
-    assert np.array_equal(pickle.loads(pickle.dumps(model)).scores(X), wanted)
+    assert np.array_equal(model.native.scores(X), wanted)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).native.scores(X), wanted)
     found = []
-    threads = [threading.Thread(target=lambda: found.append(model.scores(X))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append(model.native.scores(X))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

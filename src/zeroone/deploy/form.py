@@ -159,6 +159,10 @@ class Stage:
     shortcut: Map | None = None
     skip: int = 0
 
+    def __post_init__(self) -> None:
+        if self.main.weights.dtype != np.int8 or self.thresholds.dtype != np.int32:
+            raise InputError("weights must be of type int8, thresholds of type int32.")
+
     @property
     def shape_out(self) -> Shape:
         """Of a sample's bits."""

@@ -4,26 +4,33 @@
  * order in which they are added up. Widths are padded: a unit that was added for that has weights 0
  * above, so that its bit does not matter.
  */
+#include <cpuid.h>
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
-#define SAMPLES 256       /* of a block, at most */
-#define UNITS_OF_BYTES 32 /* of a tile of add_bytes, and */
-#define UNITS 64          /* of add_bits: the weights or tables of a tile fit into the first cache */
-#define GROUPS 10         /* of four inputs each, that have tables at a time */
+/* native.py says, so that there is one place for it: SAMPLES of a block, at most; UNITS_OF_BYTES
+ * and UNITS of a tile of add_bytes and of add_bits, whose weights or tables fit into the first
+ * cache; GROUPS of four inputs each that have tables at a time. */
 #define VECTORS (UNITS / 16)
 
 typedef int16_t sixteen __attribute__((vector_size(32)));
 typedef int8_t small __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* 0 where these functions cannot run, or where vpdpbusd exists and ONNX Runtime makes use of it. */
-int kernels_pay(void)
+int can_run(void)
 {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") != 0;
+}
+
+/* Where vpdpbusd exists ONNX Runtime makes use of it, and is as fast. */
+int pays(void)
+{
+    unsigned a, b, c, d;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512vnni"))
         return 0;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+    return !(__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4)); /* AVX-VNNI */
 }
 
 /* Of sums: bits where they exceed limits, or, of the last layer, scores. */
@@ -226,34 +233,6 @@ void add_bits(const uint8_t *in, int n, int stride_in, int blocks, const int8_t 
             const size_t to = (size_t)s * stride + UNITS * tile;
             finish(space->totals[s], UNITS, limits + UNITS * tile, bits + to,
                    scores ? scores + to : 0);
-        }
-    }
-}
-
-/* A layer on bits whose weights are -1, 0 and 1: bits that both have, counted.
- *
- * ``plus`` and ``minus``: of each unit the inputs with that weight, 64 a word. ``words``: place for
- * a sample's bits.
- */
-void count_bits(const uint8_t *in, int n, int stride_in, int n_words, const uint64_t *plus,
-                const uint64_t *minus, int units, const int32_t *limits, uint64_t *words,
-                uint8_t *bits, int32_t *scores, int stride)
-{
-    int s, j, k, b;
-    for (s = 0; s < n; s++, in += stride_in) {
-        const uint64_t *p = plus, *m = minus;
-        for (k = 0; k < n_words; k++) {
-            words[k] = 0;
-            for (b = 0; b < 64; b++)
-                words[k] |= (uint64_t)in[64 * k + b] << b;
-        }
-        for (j = 0; j < units; j++, p += n_words, m += n_words) {
-            int32_t sum = 0;
-            for (k = 0; k < n_words; k++)
-                sum += __builtin_popcountll(words[k] & p[k]) -
-                       __builtin_popcountll(words[k] & m[k]);
-            finish(&sum, 1, limits + j, bits + (size_t)s * stride + j,
-                   scores ? scores + (size_t)s * stride + j : 0);
         }
     }
 }

@@ -1,8 +1,8 @@
 """Dense networks of integers by kernels of our own (kernels.c), where they are worth it.
 
-They need a C compiler and a processor with AVX2, and are built when they are first needed, into the
-user's cache folder. Without them, and for networks that they do not know, ONNX Runtime does it all:
-``ZEROONE_KERNELS=0`` in the environment has it that way always.
+They need Linux, a C compiler and a processor with AVX2, and are built when they are first needed,
+into the user's cache folder. Without them, and for networks that they do not know, ONNX Runtime
+does it all: ``ZEROONE_KERNELS=0`` in the environment has it that way always.
 """
 
 import ctypes
@@ -12,11 +12,12 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,61 +27,109 @@ from platformdirs import user_cache_path
 
 from zeroone.checks import InputError
 from zeroone.deploy.form import Bytes, IntegerNetwork, Stage, Sums, Weights
-from zeroone.storage import make_folder, replacing
+from zeroone.storage import make_folder
 
-FLAGS = ("-std=gnu11", "-O3", "-mavx2", "-mpopcnt", "-shared", "-fPIC")
 SWITCH = "ZEROONE_KERNELS"
-# As in kernels.c.
-SAMPLES, QUAD, UNITS_OF_BYTES, UNITS_OF_BITS, BLOCK = 256, 4, 32, 64, 40
-WORD = 64
+SAMPLES, QUAD, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 4, 32, 64, 10
+BLOCK = QUAD * GROUPS  # inputs
+FLAGS = (
+    *("-std=gnu11", "-O3", "-mavx2", "-shared", "-fPIC"),
+    *(f"-DSAMPLES={SAMPLES}", f"-DUNITS_OF_BYTES={UNITS_OF_BYTES}"),
+    *(f"-DUNITS={UNITS_OF_BITS}", f"-DGROUPS={GROUPS}"),
+)
+FUNCTIONS = ("can_run", "pays", "workspace_bytes", "add_bytes", "add_bits")
 MOST_OF_BYTES, MOST_OF_BITS = (2**15 - 1) // 255, 2**15 - 1
-LEAST_SAMPLES = 16  # with fewer, tables cost more than they save
-MOST_COUNTED = 8  # samples at a time for which counting bits is faster than tables
+# Below so many samples (of a block) times weights ONNX Runtime is as fast, or faster.
+LEAST_WORK = 10**8
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled kernels, or why there are none."""
+
+    library: Any = None
+    why_not: str = ""
+
+    @property
+    def pay(self) -> bool:
+        """Whether they are faster than ONNX Runtime on this processor."""
+        return self.library is not None and bool(self.library.pays())
 
 
 @lru_cache(maxsize=1)
-def kernels() -> ctypes.CDLL | None:
-    """The compiled kernels; None where there is no compiler, or where they do not pay."""
-    if os.environ.get(SWITCH) == "0" or platform.machine().lower() not in {"x86_64", "amd64"}:
-        return None
+def kernels() -> Kernels:
+    """Found in the cache folder, or built."""
+    if os.environ.get(SWITCH) == "0":
+        return Kernels(why_not=f"{SWITCH}=0")
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return Kernels(why_not="they are for Linux on x86-64")
+    try:
+        library = _find()
+    except (OSError, subprocess.SubprocessError, InputError, RuntimeError) as error:
+        return Kernels(why_not=" ".join(str(error).split()) or type(error).__name__)
+    if not library.can_run():
+        return Kernels(why_not="the processor has no AVX2")
+    return Kernels(library)
+
+
+def _find() -> ctypes.CDLL:
+    """A library of this source, from the cache or compiled into it, or else into nowhere."""
     source = (resources.files(__package__) / "kernels.c").read_bytes()
+    mark = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:16]
+    for folder in _folders():
+        path = folder / f"kernels-{mark}.so"
+        found = _load(path)
+        if found is None and _compile(source, path):
+            found = _load(path)
+        if found is not None:
+            return found
+    raise InputError("no C compiler made a library that loads")
+
+
+def _folders() -> Iterator[Path]:
+    """Where a library may be: the user's own cache folder, then one that is removed at once."""
     try:
-        with tempfile.TemporaryDirectory() as spare:
-            library = ctypes.CDLL(str(_built(source, Path(spare))))
-    except (OSError, subprocess.SubprocessError, InputError):
+        folder = make_folder(user_cache_path("zeroone"))
+        if _is_own(folder):
+            yield folder
+    except (InputError, OSError, RuntimeError):  # there is no home, or it cannot be written
+        pass
+    with tempfile.TemporaryDirectory() as spare:
+        yield Path(spare)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether nobody else can have changed it: what a library holds is run."""
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    if not path.is_file() or not _is_own(path):
         return None
-    return library if library.kernels_pay() else None
-
-
-def _built(source: bytes, spare: Path) -> Path:
-    """The library in the cache folder, or, where nothing can be written, in ``spare``."""
-    compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    if compiler is None:
-        raise InputError("there is no C compiler.")
-    mark = hashlib.sha256(source + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
-    name = f"kernels-{mark}.so"
     try:
-        path = make_folder(user_cache_path("zeroone")) / name
-        if not (path.is_file() and _loads(path)):
-            with replacing(path) as temporary:
-                _compile(compiler, source, temporary)
-    except InputError:
-        path = spare / name
-        _compile(compiler, source, path)
-    return path
-
-
-def _loads(path: Path) -> bool:
-    try:
-        ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError:
-        return False
-    return True
+        return None
+    return library if all(hasattr(library, name) for name in FUNCTIONS) else None
 
 
-def _compile(compiler: str, source: bytes, path: Path) -> None:
-    command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(path)]
-    subprocess.run(command, input=source, check=True, capture_output=True, timeout=120)
+def _compile(source: bytes, path: Path) -> bool:
+    """Write the library, all or nothing; libraries of other versions are removed."""
+    for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".kernels-") as folder:
+            made = Path(folder) / path.name
+            command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(made)]
+            done = subprocess.run(
+                command, input=source, check=False, capture_output=True, timeout=120
+            )
+            if done.returncode == 0 and made.is_file():
+                made.chmod(0o700)
+                for old in path.parent.glob("kernels-*.so"):
+                    old.unlink(missing_ok=True)
+                made.replace(path)
+                return True
+    return False
 
 
 def _up(number: int, step: int) -> int:
@@ -97,7 +146,8 @@ def _padded(weights: Weights, units: int, inputs: int) -> Weights:
 
 
 def _padded_limits(limits: Sums, units: int) -> Sums:
-    return np.concatenate([limits, np.zeros(_up(len(limits), units) - len(limits), np.int32)])
+    more = _up(len(limits), units) - len(limits)
+    return np.concatenate([limits, np.zeros(more)]).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -137,7 +187,7 @@ class LayerOfBytes:
         self.roomy = are_roomy(tiles)
 
     def run(self, library: Any, V: Bytes, out: Results) -> None:
-        """The rows of ``V`` have exactly ``stride`` bytes."""
+        """Of at most SAMPLES samples; the rows of ``V`` have exactly ``stride`` bytes."""
         found = np.empty(len(V) * (self.n_quads + 1), np.uint64)
         library.add_bytes(
             _at(V),
@@ -159,10 +209,11 @@ def are_roomy(tiles: Weights) -> Bytes:
     ``tiles``: tiles, units, quads, four inputs. Two products go into one place; 255 times the
     positive weights, or the negative ones, bounds what comes together there.
     """
-    pairs = tiles.reshape(*tiles.shape[:3], 2, 2).astype(np.int32)
-    sizes = np.stack([pairs.clip(0).sum(-1), (-pairs).clip(0).sum(-1)], axis=-1)
-    largest = np.sort(sizes, axis=2)[:, :, -2:].sum(axis=2)
-    roomy: Bytes = (largest.max(axis=(1, 2, 3)) <= MOST_OF_BYTES).astype(np.uint8)
+    roomy = np.empty(len(tiles), np.uint8)
+    for k, tile in enumerate(tiles):  # one at a time: all at once would take much memory
+        pairs = tile.reshape(*tile.shape[:2], 2, 2).astype(np.int32)
+        sizes = np.stack([pairs.clip(0).sum(-1), (-pairs).clip(0).sum(-1)], axis=-1)
+        roomy[k] = np.sort(sizes, axis=1)[:, -2:].sum(axis=1).max() <= MOST_OF_BYTES
     return roomy
 
 
@@ -200,55 +251,18 @@ class LayerOfBits:
 
 def full_blocks(weights: Weights) -> Bytes:
     """After which blocks of inputs sums of 16 bits are full: the next one could overflow them."""
-    blocks = weights.reshape(len(weights), -1, BLOCK).astype(np.int32)
-    sizes = blocks.clip(0).sum(-1), (-blocks).clip(0).sum(-1)
+    blocks = weights.reshape(len(weights), -1, BLOCK)
     full = np.zeros(blocks.shape[1], np.uint8)
     full[-1] = 1
-    reached = [np.zeros(len(weights), np.int64) for _ in sizes]
+    reached = np.zeros((2, len(weights)), np.int64)
     for k in range(blocks.shape[1]):
-        reached = [r + s[:, k] for r, s in zip(reached, sizes, strict=True)]
-        if max(int(r.max()) for r in reached) > MOST_OF_BITS:
+        block = blocks[:, k].astype(np.int64)
+        sizes = np.stack([block.clip(0).sum(-1), (-block).clip(0).sum(-1)])
+        reached += sizes
+        if reached.max() > MOST_OF_BITS:
             full[k - 1] = 1
-            reached = [s[:, k].astype(np.int64) for s in sizes]
+            reached = sizes
     return full
-
-
-class LayerOfSigns:
-    """See ``count_bits`` in kernels.c; for many samples, tables are faster."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.many = LayerOfBits(stage)
-        wide = _padded(stage.main.weights, 1, WORD)
-        self.n_out, self.n_words = len(wide), wide.shape[1] // WORD
-        self.plus, self.minus = _words(wide > 0), _words(wide < 0)
-        self.stride = max(wide.shape[1], self.many.stride)
-        self.stride_out = self.many.stride_out
-        self.limits = np.ascontiguousarray(stage.thresholds)
-
-    def run(self, library: Any, V: Bytes, out: Results) -> None:
-        """A few samples, or at most SAMPLES."""
-        if len(V) > MOST_COUNTED:
-            self.many.run(library, V, out)
-            return
-        words = np.empty(self.n_words, np.uint64)
-        library.count_bits(
-            _at(V),
-            len(V),
-            V.shape[1],
-            self.n_words,
-            _at(self.plus),
-            _at(self.minus),
-            self.n_out,
-            _at(self.limits),
-            _at(words),
-            *map(_pointer, out.places[:2]),
-            out.places[2],
-        )
-
-
-def _words(chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Rows of bits, 64 a word."""
-    return np.packbits(chosen, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
 def _at(array: NDArray[Any]) -> ctypes.c_void_p:
@@ -259,42 +273,50 @@ def _pointer(place: int | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(place)
 
 
-def least_samples(network: IntegerNetwork) -> int:
-    """From how many samples at a time on kernels of our own are faster."""
-    hidden = network.stages[1:-1]
-    return 1 if hidden and all(s.main.has_signs for s in hidden) else LEAST_SAMPLES
+def pays(network: IntegerNetwork, samples: int) -> bool:
+    """Whether there is enough work in so many samples."""
+    n_weights = sum(stage.main.weights.size for stage in network.stages)
+    return min(samples, SAMPLES) * n_weights >= LEAST_WORK
 
 
 class NativeNetwork:
-    """The scores of a network by kernels of our own; ``threads`` share the samples."""
+    """The scores of a dense network by kernels of our own; ``threads`` share the samples."""
 
-    def __init__(self, network: IntegerNetwork, library: ctypes.CDLL, threads: int = 1) -> None:
+    def __init__(self, network: IntegerNetwork, library: Any, threads: int = 1) -> None:
         self.network, self.library, self.threads = network, library, threads
         first, *others = network.stages
         self.layers: list[Layer] = [LayerOfBytes(first)]
-        self.layers += [LayerOfSigns(s) if s.main.has_signs else LayerOfBits(s) for s in others]
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.layers += [LayerOfBits(stage) for stage in others]
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     @staticmethod
     def of(network: IntegerNetwork, threads: int = 1) -> "NativeNetwork | None":
-        """None where ONNX Runtime has to do it."""
-        plain = all(s.shortcut is None and not s.main.kernel for s in network.stages)
-        library = kernels() if plain else None
+        """None where there are no kernels, or none for such a network."""
+        if any(s.shortcut is not None or s.main.kernel for s in network.stages):
+            return None
+        library = kernels().library
         return None if library is None else NativeNetwork(network, library, threads)
 
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Of checked samples."""
-        rows = min(SAMPLES, max(LEAST_SAMPLES, -(-len(raw) // self.threads)))
+        rows = min(SAMPLES, max(1, -(-len(raw) // self.threads)))
         parts = [raw[k : k + rows] for k in range(0, len(raw), rows)]
-        if self._pool is None or len(parts) == 1:
+        if self.threads == 1 or len(parts) == 1:
             return _joined([self._scores(part) for part in parts])
-        return _joined(list(self._pool.map(self._scores, parts)))
+        return _joined(list(self._workers().map(self._scores, parts)))
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """Threads that are kept; after a fork they are gone, and there are new ones."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self.threads)
+        return self._pool[1]
 
     def _scores(self, raw: NDArray[Any]) -> Sums:
+        """Of at most SAMPLES samples."""
         n, q = len(raw), self.network.inputs.apply(raw)
         V = np.zeros((n, self.layers[0].stride), np.uint8)
         V[:, : q.shape[1]] = q
-        for layer, above in zip(self.layers, self.layers[1:], strict=False):
+        for layer, above in pairwise(self.layers):
             out = Results(np.zeros((n, max(layer.stride_out, above.stride)), np.uint8), None)
             layer.run(self.library, V, out)
             V = out.bits

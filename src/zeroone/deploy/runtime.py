@@ -1,5 +1,6 @@
 """A network of integers that runs: in ONNX Runtime, or where it pays by kernels of our own."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.deploy.form import IntegerNetwork, Sums
-from zeroone.deploy.native import NativeNetwork, least_samples
+from zeroone.deploy.native import NativeNetwork, kernels, pays
 from zeroone.deploy.onnx import make_model
 from zeroone.network import ClassLabel
 
@@ -49,19 +50,19 @@ class IntegerModel:
         """Kernels of our own, built when they are first needed; None if there are none for it."""
         return NativeNetwork.of(self.network, self.threads or torch.get_num_threads())
 
-    @cached_property
-    def _least(self) -> int:
-        return least_samples(self.network)
-
     def scores(self, X: ArrayLike | Tensor) -> Sums:
         """The int32 scores of raw samples."""
         raw, rows = self.network.check(X), self.network.rows
-        return np.concatenate([self.run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
+        run = self.engine(len(raw))
+        return np.concatenate([run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
 
-    def run(self, raw: NDArray[Any]) -> Sums:
-        """The scores of samples that were checked, all at once, by what is fastest for as many."""
-        if len(raw) >= self._least and self.native is not None:
-            return self.native.scores(raw)
+    def engine(self, samples: int) -> Callable[[NDArray[Any]], Sums]:
+        """What is fastest for so many samples: it takes checked ones and gives their scores."""
+        if pays(self.network, samples) and kernels().pay and self.native is not None:
+            return self.native.scores
+        return self._by_session
+
+    def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
         return scores
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from torch import nn
 
 from zeroone.deploy import IntegerModel, IntegerNetwork, quantise, write_integers
+from zeroone.deploy.native import kernels
 from zeroone.deploy.onnx import make_model
 from zeroone.deploy.runtime import open_session
 from zeroone.experiments.bench import N_CLASSES, N_FEATURES
@@ -102,7 +103,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
         return call
 
     return {
-        OURS: ours.run,
+        OURS: lambda batch: ours.engine(len(batch))(batch),
         f"{OURS}, ONNX Runtime": lambda batch: ours.session.run(["scores"], {"inputs": batch}),
         TORCH: by_torch(relu),
         "ReLU float32, ONNX Runtime": lambda batch: theirs.run(None, {"inputs": batch}),
@@ -180,12 +181,20 @@ def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
     return {"float32": float32, "int8": int8, "onnx": onnx}
 
 
+def describe_kernels() -> str:
+    """Whether our own kernels take part, and if not, why."""
+    found = kernels()
+    if found.library is None:
+        return f"none: {found.why_not}"
+    return "used" if found.pay else "not used: ONNX Runtime is as fast on this processor"
+
+
 def bench_inference(
     hidden: Sequence[int], repeats: int, threads: Sequence[int], *, quiet: bool = False
 ) -> dict[str, Any]:
     """Print a table; gives the record."""
     settings = {"hidden": list(hidden), "repeats": repeats, "threads": list(threads)}
-    record = new_record("bench inference", settings, seed=0)
+    record = new_record("bench inference", settings, seed=0) | {"kernels": describe_kernels()}
     before, rows = torch.get_num_threads(), []
     network, relu = make_ours(hidden), make_relu(hidden)
     integers = quantise(network)
@@ -216,7 +225,7 @@ def bench_inference(
                 else "{median:.1f}x ({low:.1f}-{high:.1f})".format(**row["ratios"][name]),
             )
     shape = "-".join(map(str, (N_FEATURES, *hidden, N_CLASSES)))
-    print(f"{shape}, medians of {repeats} measurements, in turns")
+    print(f"{shape}, medians of {repeats} measurements, in turns; own kernels: {record['kernels']}")
     Console(width=None if Console().is_terminal else 110).print(table)
     print(
         f"file: {sizes['float32']:,} bytes in float32, {sizes['int8']:,} in int8 "
