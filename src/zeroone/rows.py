@@ -61,16 +61,25 @@ class MappedRows:
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Rows by rows, in their order."""
+        in_order = self.chosen is None
+        if in_order:
+            self._advise("MADV_SEQUENTIAL")  # then the system reads ahead
         for k in range(0, len(self), size):
             yield self[slice(k, k + size)]
+        if in_order:
+            self._advise("MADV_RANDOM")
 
     def _let_go(self) -> None:
         """Pages that were read count as the process's memory until it says it is done with them."""
+        self._advise("MADV_DONTNEED")
+        self._mapped = 0
+
+    def _advise(self, how: str) -> None:
+        """Tell the system what will be read, where it wants to know."""
         for file in self.files:
             mapping = getattr(file, "_mmap", None)
-            if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
-                mapping.madvise(mmap.MADV_DONTNEED)
-        self._mapped = 0
+            if mapping is not None and hasattr(mmap, how):
+                mapping.madvise(getattr(mmap, how))
 
 
 Rows = Tensor | MappedRows
