@@ -20,6 +20,7 @@ from zeroone.checks import InputError
 from zeroone.watch import LostRankError, Watch
 
 LONGEST_WAIT = timedelta(hours=24)  # for a sum: who hangs is found by the watch, not by this
+NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what torchrun tells a process
 Value = TypeVar("Value")
 
 
@@ -255,7 +256,7 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
 
     A rank that is lost ends the others in one sentence. One that fails tells them why.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if not NEEDED <= os.environ.keys() or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
     from torch import distributed
