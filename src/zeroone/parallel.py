@@ -256,7 +256,7 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
 
     A rank that is lost ends the others in one sentence. One that fails tells them why.
     """
-    if not NEEDED <= os.environ.keys() or os.environ["WORLD_SIZE"] == "1":
+    if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
     from torch import distributed
