@@ -12,6 +12,7 @@ from zeroone.data.files import load_data
 from zeroone.heads import SoftmaxCE
 from zeroone.inputs import check_inputs
 from zeroone.network import Network
+from zeroone.parallel import Share
 from zeroone.scaling import Scaling
 from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
 from zeroone.training.epochs import BatchPlan
@@ -33,7 +34,7 @@ def measure(part, width, batch):
     for epoch in range(1, plan.epochs + 1):
         rng = plan.generator(epoch)
         for rows, _ in plan.rows(part, rng):
-            V0 = plan.drop_inputs(scaling.apply(part.X[rows]), rng)
+            V0 = plan.drop_inputs(scaling.apply(part.X[rows]), rng, Share(len(rows)))
             if solver.k % 10 == 5:
                 inputs = [V0, *network.hidden_bits(V0)[:1]]
                 found += [

@@ -23,6 +23,7 @@ from zeroone.experiments.spec import Spec, with_bodies
 from zeroone.experiments.tables import summarise
 from zeroone.initial import InitialSettings, make_features, train_on_body
 from zeroone.layers import LayerPlan, build_layers
+from zeroone.parallel import Share
 from zeroone.scaling import Scaling
 from zeroone.training.augment import BORDER, CropFlip
 from zeroone.training.checkpoint import FILE as STATE
@@ -271,7 +272,7 @@ def test_images_are_not_changed_once_features_are_made(data, tmp_path):
 def test_crop_and_flip_against_a_plain_loop():
     rng = torch.Generator().manual_seed(3)
     X = torch.randint(0, 255, (40, 2 * 5 * 7), dtype=torch.uint8, generator=rng)
-    changed = CropFlip((2, 5, 7)).apply(X, torch.Generator().manual_seed(9))
+    changed = CropFlip((2, 5, 7)).apply(X, torch.Generator().manual_seed(9), Share(len(X)))
     draws = torch.Generator().manual_seed(9)
     down, right = torch.randint(2 * BORDER + 1, (2, 40, 1), generator=draws)
     flip = torch.randint(2, (40, 1), generator=draws)

@@ -72,6 +72,7 @@ def test_the_centred_cross_in_a_metric(case, rng):
         expected -= torch.outer(cross[:, -1], mean) @ R
         assert torch.allclose(op.total(E), cross[:, -1])
     assert torch.allclose(op.centred_cross(E, V, mean, R), expected)
+    assert torch.allclose(op.centred_cross(E, V, mean) @ R, expected)
     assert torch.allclose(op.centred_cross(E[:3], V[:3], mean, R), _first(op, V, E, mean, R))
 
 

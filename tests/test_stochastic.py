@@ -291,10 +291,12 @@ def test_normalising_rows_changes_no_bit(normal):
     solver = StochasticBCD(network, StochasticSettings(), 10)
     X, _ = problem()
     B = network.operators[0].apply(X.double()) * 5
-    spread = solver._spread(B)
+    (spread,) = solver._spreads([B], solver._begin_spreads([B], None)(), len(B))
     assert torch.equal(step(B / spread), step(B))
     assert torch.allclose((B / spread).var(dim=0, correction=0), torch.ones(40).double())
-    assert solver._spread(torch.ones(8, 4)).tolist() == [1.0] * 4  # a unit that never varies
+    flat_values = [torch.ones(8, 4)]
+    (flat,) = solver._spreads(flat_values, solver._begin_spreads(flat_values, None)(), 8)
+    assert flat.tolist() == [1.0] * 4  # a unit that never varies
 
 
 def test_keep_removes_units_physically_and_lam_empties_columns():

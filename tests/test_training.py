@@ -8,6 +8,7 @@ import torch
 
 from zeroone import Callback, TrainSettings, load, train
 from zeroone.data.embedded import load_embedded
+from zeroone.parallel import Share
 from zeroone.scaling import Scaling
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.lines import Lines
@@ -276,7 +277,7 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
 
 def test_dropped_inputs_keep_their_mean():
     plan = BatchPlan(1, 1, 0.25, 0)
-    V = plan.drop_inputs(torch.ones(200, 100), plan.generator(1))
+    V = plan.drop_inputs(torch.ones(200, 100), plan.generator(1), Share(200))
     assert sorted(V.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
     assert float(V.mean()) == pytest.approx(1.0, abs=0.02)
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from zeroone.counts import Layered
 from zeroone.network import fitting_rows
+from zeroone.parallel import ALONE, Team
+from zeroone.rows import Rows, split_rows
 from zeroone.scaling import Scaling
 
 NOISE_SEED = 0  # the same noise for every network, so that they can be compared
@@ -23,31 +25,38 @@ class Model(Layered, Protocol):
         """The scores of already scaled inputs."""
 
 
-def error_rate(model: Model, X: Tensor, y: Tensor) -> float:
-    """The share of raw samples that the (for 0/1 networks: consistent) forward pass gets wrong."""
-    return _error_rates(model, X, y, (1,))[0]
+def error_rate(model: Model, X: Rows, y: Tensor, team: Team = ALONE) -> float:
+    """The share of raw samples that the (for 0/1 networks: consistent) forward pass gets wrong.
+
+    ``team``: whose ranks score other samples of the same part.
+    """
+    return _error_rates(model, X, y, (1,), team=team)[0]
 
 
-def error_rates(model: Model, X: Tensor, y: Tensor) -> dict[str, float]:
+def error_rates(model: Model, X: Rows, y: Tensor, team: Team = ALONE) -> dict[str, float]:
     """Top-1 and, if there are more than five classes, top-5 error."""
-    with torch.no_grad():
-        n_classes = model.forward(model.scaling.apply(X[:1])).shape[1]
-    tops = (1, TOP) if n_classes > TOP else (1,)
-    errors = _error_rates(model, X, y, tops)
+    tops = (1, TOP) if model.operators[-1].n_out > TOP else (1,)
+    errors = _error_rates(model, X, y, tops, team=team)
     return dict(zip(("error", "top5_error"), errors, strict=False))
 
 
 def _error_rates(
-    model: Model, X: Tensor, y: Tensor, tops: Sequence[int], noise: "Noise | None" = None
+    model: Model,
+    X: Rows,
+    y: Tensor,
+    tops: Sequence[int],
+    noise: "Noise | None" = None,
+    team: Team = ALONE,
 ) -> list[float]:
     wrong = torch.zeros(len(tops), dtype=torch.long)
     size = fitting_rows(model.operators, getattr(model, "body", None) is not None)
     with torch.no_grad():
-        for rows, labels in zip(torch.split(X, size), torch.split(y, size), strict=True):
+        for rows, labels in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
             ahead = classes_ahead(model.forward(V0), labels)
             wrong += torch.stack([(ahead >= top).sum() for top in tops])
-    return [float(count) / len(y) for count in wrong]
+    *counts, n = team.total(*wrong.tolist(), len(y))
+    return [count / n for count in counts]
 
 
 def classes_ahead(scores: Tensor, y: Tensor) -> Tensor:

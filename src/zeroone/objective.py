@@ -6,11 +6,13 @@ penalty of S_i counts with that of W_i.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from zeroone.layers import Layer
 from zeroone.network import Network
 from zeroone.ops import step, sum_of_squares
+from zeroone.parallel import ALONE, Team
 from zeroone.penalty import l20, ridge
 
 
@@ -73,11 +75,11 @@ def ridge_of(layer: Layer) -> float:
     return sum(ridge(op.weight) for op in layer.operators)
 
 
-def at_consistent_point(network: Network, scores: Tensor, y: Tensor) -> Terms:
+def at_consistent_point(network: Network, scores: Tensor, y: Tensor, team: Team = ALONE) -> Terms:
     """The terms where U_i = W_i V_{i-1} and V_i = step(U_i): nothing is left to couple."""
     layers = network.layers
     return Terms(
-        loss=float(network.head.losses(scores, y).mean()),
+        loss=mean_loss(network, scores, y, team),
         columns=[columns_of(layer) for layer in layers],
         ridge=[ridge_of(layer) for layer in layers],
         coupling=[0.0] * len(layers),
@@ -85,18 +87,29 @@ def at_consistent_point(network: Network, scores: Tensor, y: Tensor) -> Terms:
     )
 
 
-def evaluate(network: Network, U: list[Tensor], V: list[Tensor], y: Tensor) -> Terms:
+def mean_loss(network: Network, scores: Tensor, y: Tensor, team: Team) -> float:
+    """Over the samples of all ranks."""
+    loss, n = team.total(float(network.head.losses(scores, y).sum(dtype=torch.float64)), len(y))
+    return loss / n
+
+
+def evaluate(
+    network: Network, U: list[Tensor], V: list[Tensor], y: Tensor, team: Team = ALONE
+) -> Terms:
     """All terms from their definition. V[0] is the scaled input; layer i maps V[i] to U[i]."""
     layers = network.layers
+    coupling = [
+        sum_of_squares(U[i] - layer.apply(V[: i + 1])) / 2 for i, layer in enumerate(layers)
+    ]
+    activation = [
+        sum_of_squares(v - step(layer.pool.forward(u))) / 2
+        for layer, u, v in zip(layers[:-1], U[:-1], V[1:], strict=True)
+    ]
+    sums = team.total(*coupling, *activation)
     return Terms(
-        loss=float(network.head.losses(U[-1], y).mean()),
+        loss=mean_loss(network, U[-1], y, team),
         columns=[columns_of(layer) for layer in layers],
         ridge=[ridge_of(layer) for layer in layers],
-        coupling=[
-            sum_of_squares(U[i] - layer.apply(V[: i + 1])) / 2 for i, layer in enumerate(layers)
-        ],
-        activation=[
-            sum_of_squares(v - step(layer.pool.forward(u))) / 2
-            for layer, u, v in zip(layers[:-1], U[:-1], V[1:], strict=True)
-        ],
+        coupling=sums[: len(layers)],
+        activation=sums[len(layers) :],
     )

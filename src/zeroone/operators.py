@@ -114,10 +114,13 @@ class Operator(ABC):
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
         """E^T V over all samples (and positions), the constant-1 input included."""
 
-    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
-        """E^T (V - mean) R over all samples (and positions), without the constant-1 input."""
-        C = self.cross(E, V)[:, : len(mean)]
-        return (C - torch.outer(self.total(E), mean)) @ R
+    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor | None = None) -> Tensor:
+        """E^T (V - mean) R over all samples (and positions), without the constant-1 input.
+
+        R None is for an identity.
+        """
+        C = self.cross(E, V)[:, : len(mean)] - torch.outer(self.total(E), mean)
+        return C if R is None else C @ R
 
     def total(self, E: Tensor) -> Tensor:
         """E^T 1: the residual of each unit, summed over all samples (and positions)."""
@@ -192,10 +195,10 @@ class Dense(Operator):
         C = E.T @ V.flatten(1)
         return torch.cat([C, E.sum(dim=0)[:, None]], dim=1) if self.bias else C
 
-    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor) -> Tensor:
-        """E^T (V - mean) R: R meets whichever has fewer rows, the units above or the samples."""
+    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor | None = None) -> Tensor:
+        """E^T (V - mean) R: R meets the samples. It may as well meet the result."""
         C = V.flatten(1) - mean
-        return E.T @ C @ R if self.n_out <= len(V) else E.T @ (C @ R)
+        return E.T @ (C if R is None else C @ R)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from zeroone.parallel import ALONE, Team
+from zeroone.rows import Rows, split_rows
+
 ROWS = 4096  # samples that become floating point at a time
 SCALINGS = ("auto", "common", "feature")
 UNLIKE = 10  # spreads of which the largest is so many times the median are of unlike features
@@ -22,15 +25,15 @@ class InputRange:
     are_bytes: bool = False
 
     @classmethod
-    def of(cls, X: Tensor, dtype: torch.dtype) -> "InputRange":
-        """Of some raw inputs."""
+    def of(cls, X: Rows, dtype: torch.dtype, team: Team = ALONE) -> "InputRange":
+        """Of some raw inputs, of which each rank of a team has a part."""
         if X.dtype == torch.uint8:
             low = torch.zeros(X.shape[1], dtype=dtype)
             return cls(low, low + 255, are_bytes=True)
-        parts = torch.split(X, ROWS)
-        low = torch.stack([rows.amin(dim=0) for rows in parts]).amin(dim=0)
-        high = torch.stack([rows.amax(dim=0) for rows in parts]).amax(dim=0)
-        return cls(low.to(dtype), high.to(dtype))
+        ends = [torch.stack([-rows.amin(dim=0), rows.amax(dim=0)]) for rows in split_rows(X, ROWS)]
+        both = torch.stack(ends).amax(dim=0)
+        team.largest_(both)
+        return cls((-both[0]).to(dtype), both[1].to(dtype))
 
     def fits(self, n_features: int) -> bool:
         """Whether it is one of so many features at all."""
@@ -57,26 +60,29 @@ class Scaling:
     @classmethod
     def fit(
         cls,
-        X: Tensor,
+        X: Rows,
         dtype: torch.dtype = torch.float32,
         kind: str = "auto",
         weights: Tensor | None = None,
+        team: Team = ALONE,
     ) -> "Scaling":
         """The features' means, and the standard deviation of what remains (1 if none does).
 
         ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
         exceeds ten times the median one (features that never vary aside). ``weights``: how often
-        each sample counts.
+        each sample counts. ``team``: whose ranks have other samples.
         """
         w = torch.ones(len(X), dtype=torch.float64) if weights is None else weights.double()
-        total = w.sum()
+        total = team.total(float(w.sum()))[0]
         sums = torch.zeros(X.shape[1], dtype=torch.float64)
-        for rows, some in zip(torch.split(X, ROWS), torch.split(w, ROWS), strict=True):
+        for rows, some in zip(split_rows(X, ROWS), torch.split(w, ROWS), strict=True):
             sums += some @ rows.double()
+        team.sum_(sums)
         centre = sums / total
         squares = torch.zeros_like(sums)
-        for rows, some in zip(torch.split(X, ROWS), torch.split(w, ROWS), strict=True):
+        for rows, some in zip(split_rows(X, ROWS), torch.split(w, ROWS), strict=True):
             squares += some @ (rows.double() - centre).square()
+        team.sum_(squares)
         spreads = (squares / total).sqrt()
         spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, but for rounding
         varying = spreads[spreads > 0]
@@ -87,7 +93,7 @@ class Scaling:
         else:
             scale = spreads.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
-        return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype))
+        return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype, team))
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":

@@ -7,13 +7,20 @@ from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
+from zeroone.parallel import ALONE, Share, Team
 
 
 class AdamRule:
-    """Back-propagation and one step of Adam for each batch."""
+    """Back-propagation and one step of Adam for each batch.
 
-    def __init__(self, model: FloatNetwork, settings: RivalSettings, n_batches: int) -> None:
-        self.model, self.settings, self.n_batches = model, settings, n_batches
+    The ranks of a ``team`` add up their gradients. Batch normalisation, where a body has it, takes
+    each rank's own samples, and the running statistics are their mean.
+    """
+
+    def __init__(
+        self, model: FloatNetwork, settings: RivalSettings, n_batches: int, team: Team = ALONE
+    ) -> None:
+        self.model, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0
         self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=True)
 
@@ -28,6 +35,7 @@ class AdamRule:
         y: Tensor,
         rng: torch.Generator,  # noqa: ARG002
         weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """One step of Adam."""
         rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
@@ -38,12 +46,25 @@ class AdamRule:
             scores, y, label_smoothing=self.settings.smoothing, reduction="none"
         )
         loss = losses.mean() if weights is None else (losses * weights).mean()
+        if share is not None and share.total != len(y):
+            loss = loss * (len(y) / share.total)  # the mean over the whole batch, once added up
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        self._add_up()
         self.optimizer.step()
         self.model.eval()
         self.k += 1
         return scores.detach()
+
+    def _add_up(self) -> None:
+        if self.team.size == 1:
+            return
+        self.team.sum_(*(p.grad for p in self.model.parameters() if p.grad is not None))
+        statistics = [b for b in self.model.buffers() if b.is_floating_point()]
+        if statistics:
+            self.team.sum_(*statistics)
+            for buffer in statistics:
+                buffer.div_(self.team.size)
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
         """The cross entropy of each sample."""

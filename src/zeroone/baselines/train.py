@@ -10,6 +10,7 @@ import torch
 from zeroone.baselines.adam import AdamRule
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
+from zeroone.parallel import ALONE, Team
 from zeroone.records import new_record
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -47,6 +48,7 @@ def train_rival(
     out: Path | None = None,
     resume: bool = False,
     features: Features | None = None,
+    team: Team = ALONE,
 ) -> tuple[FloatNetwork, dict[str, Any]]:
     """The trained network and the record of its run.
 
@@ -54,17 +56,17 @@ def train_rival(
     height, width), for convolutions; ``noise``, ``features`` and ``resume`` as in ``train``. Of
     the folder ``out`` it uses only the state file, which stays: who keeps the result removes it.
     """
-    task = Task.prepare(X, y, settings, test, name, image, features)
+    task = Task.prepare(X, y, settings, test, name, image, features, None, team)
     s, part = settings.stochastic, task.parts["train"]
     model = start(task, rival, settings)
     plan = BatchPlan.make(
         part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
-    rule = AdamRule(model, rival, plan.total)
-    learner = Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
+    rule = AdamRule(model, rival, plan.total, team)
+    learner = Epochs(rule, part, task.scaling, plan, task.augmentation(settings), team)
     described, checkpoint = describe_rival(rival, settings), None
     if out is not None:
-        checkpoint = open_checkpoint(out, described, task, resume=resume)
+        checkpoint = open_checkpoint(out, described, task, team, resume=resume)
     outcome = run_loop(
         learner,
         task.parts,
@@ -72,9 +74,10 @@ def train_rival(
         callbacks=callbacks,
         checkpoint=checkpoint,
         resume=resume,
+        team=team,
     )
-    record = new_record("train", described, settings.seed)
-    record |= describe(learner, task, outcome, noise)
+    record = new_record("train", described, settings.seed) | {"ranks": team.describe()}
+    record |= describe(learner, task, outcome, noise, team)
     return task.whole(model), record
 
 

@@ -34,7 +34,7 @@ def model_file(model: Path) -> Path:
 
 
 def load_model(model: Path) -> Any:
-    """The network in a file or in a run's folder; one of integers runs in ONNX Runtime."""
+    """The network in a file or in a run's folder; one of integers runs as such."""
     from zeroone.deploy import load
 
     return load(model_file(model))

@@ -54,6 +54,27 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
     print(f"{name}: {len(found.y):,} + {test:,} samples in {home(spec, cache_root(data_dir))}")
 
 
+@data.command("shard")
+@click.argument("name")
+@data_dir_option
+@label_option
+@click.option("--shards", type=int, default=8, show_default=True, help="How many files.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="A folder that is new or empty."
+)
+def data_shard(name: str, data_dir: Path | None, label: str | None, shards: int, out: Path) -> None:
+    """Write a data set as files of which each rank of a training opens only its own.
+
+    Example: zeroone data shard mnist --shards 16 --out mnist-shards
+    """
+    from zeroone.data.files import load_data
+    from zeroone.data.shards import shard
+
+    split = load_data(name, data_dir=data_dir, label=label)
+    shard(split, out, shards)
+    print(f"{len(split.y):,} samples in {shards} shards: zeroone train --data {out} ...")
+
+
 @data.command("list")
 @data_dir_option
 @json_option

@@ -88,6 +88,9 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 @click.option(
     "--tensorboard", type=click.Path(path_type=Path), help="Folder for TensorBoard, if installed."
 )
+@click.option(
+    "--half-sums", is_flag=True, help="Under torchrun: send sums as bfloat16, half the traffic."
+)
 @initial_options
 @solver_options
 @run_options
@@ -103,6 +106,7 @@ def train(
     tensorboard: Path | None,
     threads: int | None,
     quiet: bool,
+    half_sums: bool,
     **options: Any,
 ) -> None:
     """Train a network and write it with the record of the run.
@@ -110,6 +114,8 @@ def train(
     Example: zeroone train --data digits --hidden 300,300 --out runs/digits
 
     Example: zeroone train --data mnist --initial-epochs 5 --hidden 2000,2000 --out runs/features
+
+    Example: torchrun --nproc-per-node 4 -m zeroone train --data big --threads 1 --out runs/big
 
     After an interruption, the same command with --resume goes on where it stopped.
     """
@@ -138,4 +144,5 @@ def train(
             resume=resume,
             quiet=quiet,
             loggers=loggers,
+            half_sums=half_sums,
         )

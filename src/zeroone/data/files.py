@@ -20,18 +20,19 @@ from zeroone.data.own import (
     read_npz,
 )
 from zeroone.data.registry import REGISTRY
+from zeroone.data.shards import is_sharded, load_shards
 from zeroone.data.sources import from_cache
 
 
 def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
-    """An embedded set, one of the registry, a ``.npz`` or ``.csv`` file, or a folder of images."""
+    """An embedded set, one of the registry, a ``.npz`` or ``.csv`` file, images, or shards."""
     if name in EMBEDDED:
         return load_embedded(name)
     if name in REGISTRY:
         return from_cache(REGISTRY[name], data_dir)
     path = Path(name)
     if path.is_dir():
-        return load_image_folder(path)
+        return load_shards(path) if is_sharded(path) else load_image_folder(path)
     if path.suffix not in (".npz", ".csv"):
         known = [*EMBEDDED, *REGISTRY]
         raise InputError(

@@ -28,7 +28,7 @@ LEAST_UNIT = 1e-30
 def load(path: str | Path) -> Network | IntegerModel:
     """Read a model: a network, or what ``zeroone compress`` made of one.
 
-    The latter runs its integers in ONNX Runtime. Anything else is refused in one sentence.
+    The latter runs its integers (see ``IntegerModel``). Anything else is refused in one sentence.
     """
     if kind_of(Path(path)) == INTEGERS:
         return IntegerModel(read_integers(Path(path)))

@@ -44,7 +44,7 @@ def evaluate_network(
         for k, level in enumerate(noise):
             if not quiet:
                 say(f"noise {level:g}, level {k + 1} of {len(noise)}")
-            errors += noise_errors(network, part.X, part.y, [level])["errors"]
+            errors += noise_errors(network, part.X[:], part.y, [level])["errors"]
         record["result"]["noise"] = {"levels": list(noise), "errors": errors}
     return record
 

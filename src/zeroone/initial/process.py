@@ -17,11 +17,13 @@ from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.train import describe_rival, train_rival
 from zeroone.bodies import Body, check_image
 from zeroone.checks import InputError
+from zeroone.data.shards import Shards
 from zeroone.heads import make_head
 from zeroone.initial.settings import InitialSettings
 from zeroone.initial.store import cached_features
 from zeroone.network import Network, load
 from zeroone.operators import Shape
+from zeroone.parallel import ALONE, Team
 from zeroone.records import read_record
 from zeroone.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
@@ -48,11 +50,14 @@ def train_on_body(
     callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
     resume: bool = False,
     noise: Sequence[float] = (),
+    team: Team = ALONE,
 ) -> Run:
     """Both stages, as ``train`` does the second one; the body is kept in ``out``/initial.
 
     ``callbacks``: those of the initial process, of the features, and of the layers.
     """
+    if isinstance(X, Shards):
+        raise InputError("a body is trained on data in memory: sharded data are for 0/1 layers.")
     out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
@@ -71,7 +76,9 @@ def train_on_body(
         image=image,
         callbacks=callbacks[:2],
         resume=resume and begun,
+        team=team,
     )
+    kept = (out / STATE).exists() or (out / RECORD).exists()
     return train(
         X,
         y,
@@ -82,9 +89,10 @@ def train_on_body(
         callbacks=callbacks[2],
         out=out,
         # Interrupted before its first state was kept, the second stage begins.
-        resume=resume and ((out / STATE).exists() or (out / RECORD).exists()),
+        resume=team.first_word(resume and kept),
         features=features,
         noise=noise,
+        team=team,
     )
 
 
@@ -100,6 +108,7 @@ def make_features(
     image: Shape | None = None,
     callbacks: Sequence[Sequence[Callback]] = ((), ()),
     resume: bool = False,
+    team: Team = ALONE,
 ) -> Features:
     """The features of X and of the test inputs, from the body in ``folder``, trained if need be.
 
@@ -108,7 +117,7 @@ def make_features(
     shape = check_image(initial.body, image)
     initial, digests = _fit(X, y, initial, settings, test, image)
     training = initial.training(settings)
-    if resume or not (folder / RECORD).exists():
+    if team.first_word(resume or not (folder / RECORD).exists()):
         model, record = train_rival(
             X,
             y,
@@ -120,15 +129,21 @@ def make_features(
             callbacks=callbacks[0],
             out=folder,
             resume=resume,
+            team=team,
         )
-        _keep(folder, model, record, initial.body, shape)
+        if team.is_first:
+            _keep(folder, model, record, initial.body, shape)
+        team.first_word(None)  # the others wait for it
     network, record = load(folder / MODEL), read_record(folder / RECORD)
     _check_same(folder, network, record, describe_rival(initial.rival, training), digests, shape)
     parts = {"train": X} if test is None else {"train": X, "test": test[0]}
-    made = {
-        part: cached_features(folder / f"{part}.npy", network, inputs, callbacks[1])
-        for part, inputs in parts.items()
-    }
+    made = {}
+    for part, inputs in parts.items():
+        if not team.is_first:
+            team.first_word(None)  # the first rank computes them
+        made[part] = cached_features(folder / f"{part}.npy", network, inputs, callbacks[1])
+        if team.is_first:
+            team.first_word(None)
     return Features(network, made["train"], made.get("test"), record)
 
 

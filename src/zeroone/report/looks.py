@@ -64,7 +64,7 @@ class Looks:
 
 def look(network: Network, part: Part, split: Split, name: str) -> Looks:
     """Score the part: each network sees the same samples and the same noise."""
-    scores = network.scores(part.X)
+    scores = network.scores(part.X[:])
     shares = network.head.probabilities(scores)
     guesses = classify(scores)
     n_classes = len(network.classes)
@@ -81,7 +81,7 @@ def look(network: Network, part: Part, split: Split, name: str) -> Looks:
         names,
         confusion.tolist(),
         _mistakes(part, guesses, shares, split, names),
-        noise_errors(network, few.X, few.y, levels) | {"samples": len(few.y), "unit": unit},
+        noise_errors(network, few.X[:], few.y, levels) | {"samples": len(few.y), "unit": unit},
     )
 
 
@@ -92,7 +92,7 @@ def _mistakes(
     wrong = torch.nonzero((guesses != part.y) & (part.y >= 0))[:, 0]
     sure = shares[wrong, guesses[wrong]]
     worst = wrong[torch.argsort(sure, descending=True, stable=True)[:MISTAKES]]
-    high = 255.0 if part.X.dtype == torch.uint8 else float(part.X.max())
+    high = 255.0 if part.X.dtype == torch.uint8 else float(part.X[:].max())
     found = []
     for k in worst.tolist():
         image = None

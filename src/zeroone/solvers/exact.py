@@ -26,6 +26,7 @@ from zeroone.objective import (
     ridge_of,
 )
 from zeroone.ops import add_up, step, sum_of_squares
+from zeroone.parallel import ALONE, Team
 from zeroone.penalty import stationarity
 from zeroone.solvers.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.solvers.linalg import damped_gain
@@ -122,9 +123,20 @@ class Sweep:
 class ExactBCD:
     """The blocks of one training problem and the sweep over them. Changes the network in place."""
 
-    def __init__(self, network: Network, V0: Tensor, y: Tensor, settings: ExactSettings) -> None:
-        """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i); V0 is scaled input."""
-        self.network, self.y, self.settings = network, y, settings
+    def __init__(
+        self,
+        network: Network,
+        V0: Tensor,
+        y: Tensor,
+        settings: ExactSettings,
+        team: Team = ALONE,
+    ) -> None:
+        """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i); V0 is scaled input.
+
+        ``team``: the processes that hold other samples of the same problem.
+        """
+        self.network, self.y, self.settings, self.team = network, y, settings, team
+        self.n_samples = round(team.total(len(y))[0])
         self.weights = settings.weights
         self.U: list[Tensor] = []
         self.V = [V0]
@@ -132,7 +144,7 @@ class ExactBCD:
             self.U.append(layer.apply(self.V))
             self.V.append(self._bits(i, self.U[-1]))
         self.V.pop()  # the head has no step
-        self.terms: Terms = at_consistent_point(network, self.U[-1], y)
+        self.terms: Terms = at_consistent_point(network, self.U[-1], y, team)
         # The input never changes: what it gives its consumers, by their layers, is made once.
         self._of_input = {x.layer: self._measure(x) for x in network.links if x.source == 0}
 
@@ -211,6 +223,7 @@ class ExactBCD:
                 coupling[c] += sum_of_squares(T - link.operator.apply(V)) / 2
             activation += sum_of_squares(V - S) / 2
             self.V[i][rows] = V
+        *coupling, activation = self.team.total(*coupling, activation)
         for link, value in zip(consumers, coupling, strict=True):
             self.terms.coupling[link.layer] = value
         self.terms.activation[i - 1] = activation
@@ -218,7 +231,7 @@ class ExactBCD:
     def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
         printed = self.settings.printed
         if i == len(self.U) - 1:
-            mu = self.weights.mu(len(self.y))
+            mu = self.weights.mu(self.n_samples)
             return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
         pool = self.network.layers[i].pool
         return u_step_pooled(
@@ -241,13 +254,15 @@ class ExactBCD:
             R = new.sub_(B)
             cross += op.cross(R, V)
             rss += sum_of_squares(R)
+        self.team.sum_(cross)
+        rss, value, flipped = self.team.total(rss, value, flips)
         self.terms.coupling[i] = rss / 2
         if i == len(self.U) - 1:
-            self.terms.loss = value / len(self.y)
+            self.terms.loss = value / self.n_samples
         else:
             self.terms.activation[i] = value
-        n_bits = len(self.y) * math.prod(self.network.layers[i].shape_out)
-        return (cross, rss), flips / n_bits
+        n_bits = self.n_samples * math.prod(self.network.layers[i].shape_out)
+        return (cross, rss), flipped / n_bits
 
     def _term_of_U(self, i: int, rows: slice) -> float:
         """What U[i] contributes besides its coupling: the loss, or 1/2 ||V - step(U)||^2."""
@@ -265,6 +280,7 @@ class ExactBCD:
         gram = torch.zeros_like(op.gram(V[:0]))
         for rows in self._rows():
             gram += op.gram(V[rows])
+        self.team.sum_symmetric_(gram)
         return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
 
     def _sums(self, link: Link) -> Sums:
@@ -274,7 +290,8 @@ class ExactBCD:
             R = self.U[link.layer][rows] - self._apply(link.layer, rows)
             cross += link.operator.cross(R, self.V[link.source][rows])
             rss += sum_of_squares(R)
-        return cross, rss
+        self.team.sum_(cross)
+        return cross, self.team.total(rss)[0]
 
     def _update_W(self, link: Link, sums: Sums) -> None:
         op, s = link.operator, self.settings
@@ -301,7 +318,7 @@ class ExactBCD:
             link.operator.weight = state[f"S{link.layer}"]
         self.U = [state[f"U{i}"] for i in range(len(self.U))]
         self.V[1:] = [state[f"V{i}"] for i in range(len(self.V) - 1)]
-        self.terms = evaluate(self.network, self.U, self.V, self.y)
+        self.terms = evaluate(self.network, self.U, self.V, self.y, self.team)
 
     def residuals(self) -> dict[str, float]:
         """How far each block is from its stationarity condition (label G-In3), the worst case.
@@ -323,13 +340,13 @@ class ExactBCD:
         for rows in self._rows():
             U, B = self.U[i][rows], self._apply(i, rows)
             if i == len(self.U) - 1:
-                mu = self.weights.mu(len(self.y))
+                mu = self.weights.mu(self.n_samples)
                 gap = self.network.head.gap(U, B, self.y[rows], mu)
             else:
                 pool = self.network.layers[i].pool
                 gap = u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
             worst = max(worst, float(gap.max()))
-        return worst
+        return self.team.largest(worst)[0]
 
     def _v_residual(self, i: int) -> float:
         worst = 0.0
@@ -341,7 +358,7 @@ class ExactBCD:
             ]
             gradient = add_up(pulls) / self.weights.damping + (V - S)
             worst = max(worst, float(gradient.abs().max()))
-        return worst
+        return self.team.largest(worst)[0]
 
     def _w_residual(self, link: Link) -> float:
         op, s = link.operator, self.settings

@@ -5,10 +5,13 @@ min ||E - D V||^2 over changes D of the weights, has the solution E^T V (V^T V)^
 small for its own V^T V, so a running mean of it takes its place.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from zeroone.operators import Operator
+from zeroone.operators import Dense, Operator
+from zeroone.parallel import ALONE, Share, Team
 from zeroone.solvers.linalg import bordered_inverse, damped_inverse
 from zeroone.solvers.pruning import without
 
@@ -22,6 +25,11 @@ EARLY = (0, 1, 2, 4, 8, 16, 25)
 def refreshes(k: int) -> bool:
     """Whether batch k begins with a new inverse."""
     return k in EARLY or k % REFRESH_EVERY == 0
+
+
+def _meets_samples(op: Operator, n: int) -> bool:
+    """Whether R is cheaper to multiply with n samples than with what they add up to."""
+    return isinstance(op, Dense) and op.n_out > n
 
 
 class Metric:
@@ -38,17 +46,30 @@ class Metric:
         self.mean = torch.empty(0)
         self.dead = torch.empty(0, dtype=torch.long)  # inputs that were removed but still come
 
-    def observe(self, k: int, op: Operator, V: Tensor, weights: Tensor | None = None) -> None:
-        """Take the inputs of batch k into account, every so often."""
+    def observe(
+        self,
+        k: int,
+        op: Operator,
+        V: Tensor,
+        weights: Tensor | None = None,
+        share: Share | None = None,
+        team: Team = ALONE,
+    ) -> None:
+        """Take the inputs of batch k into account, every so often.
+
+        ``share``: which samples of the team's batch these are.
+        """
         if k >= OBSERVE_EVERY and k % OBSERVE_EVERY:
             return
-        some = slice(-(-MOST_ROWS // op.positions))  # of images, as many as make enough patches
-        if weights is None:
-            fresh = op.gram(V[some], self.bias)
-            fresh /= len(V[some]) * op.positions
-        else:
-            fresh = op.gram(V[some], self.bias, weights[some])
-            fresh /= weights[some].sum() * op.positions
+        share = share or Share(len(V))
+        most = -(-MOST_ROWS // op.positions)  # of images, as many as make enough patches
+        some = share.first(most)
+        fresh = op.gram(V[some], self.bias, None if weights is None else weights[some])
+        team.sum_symmetric_(fresh)
+        heavy: float = min(most, share.total)
+        if weights is not None:
+            heavy = team.total(float(weights[some].sum()))[0]
+        fresh /= heavy * op.positions
         if k == 0:
             self.moment = fresh
         else:
@@ -65,17 +86,45 @@ class Metric:
     def add_step(
         self, op: Operator, E: Tensor, V: Tensor, size: float, bias_of: Operator | None = None
     ) -> None:
-        """W += size * E^T V M^-1, the W block's solution in the metric M (bias included).
+        """W += size * E^T V M^-1, the W block's solution in the metric M (bias included)."""
+        sums = self.sums(op, E, V, len(V))
+        self.add(op, self.solution(op, sums[0], len(V))(), sums[1:], size, bias_of)
 
-        With M^-1 as in ``bordered_inverse`` the linear part is G = E^T (V - m) R and the bias
-        part E^T 1 - G m: the mean of what was asked for is met by the bias.
+    def sums(self, op: Operator, E: Tensor, V: Tensor, n: int) -> list[Tensor]:
+        """What a step takes of the samples, sums over all n of a batch: E^T (V - m), and E^T 1.
+
+        If they are fewer than the units above, the inputs meet R before they are added up.
         """
-        G = op.centred_cross(E, V, self.mean, self.R)
+        C = op.centred_cross(E, V, self.mean, self.R if _meets_samples(op, n) else None)
+        return [C, op.total(E)] if op.bias else [C]
+
+    def solution(self, op: Operator, C: Tensor, n: int, team: Team = ALONE) -> Callable[[], Tensor]:
+        """G = E^T (V - m) R, perhaps on its way: each rank of a team multiplies some of the rows.
+
+        With M^-1 as in ``bordered_inverse`` G is the linear part of the W block's solution.
+        """
+        if _meets_samples(op, n):
+            return lambda: C
+        return team.gather_later(C[team.chunk(len(C))] @ self.R, len(C))
+
+    def add(
+        self,
+        op: Operator,
+        G: Tensor,
+        totals: list[Tensor],
+        size: float,
+        bias_of: Operator | None = None,
+    ) -> None:
+        """Take a step of that size.
+
+        The bias part of the solution is E^T 1 - G m: the mean of what was asked for is met by the
+        bias. ``bias_of``: the operator whose bias it is. ``totals``: E^T 1, if it has one.
+        """
         op.linear.add_(G, alpha=size)
         offset = (bias_of or op).offset
         if offset is not None:
             shift = G @ self.mean
-            offset.add_(op.total(E) - shift if op.bias else -shift, alpha=size)
+            offset.add_(totals[0] - shift if totals else -shift, alpha=size)
 
     def empty(self, op: Operator, columns: Tensor, bias_of: Operator | None = None) -> None:
         """Empty columns, and let the others and the bias take over (see ``pruning.without``)."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zeroone.operators import Dense, Operator
 from zeroone.ops import as_column, step, sum_of_squares
+from zeroone.parallel import ALONE, Share, Team
 from zeroone.solvers.blocks import u_step
 from zeroone.solvers.linalg import conjugate_gradients, damped_gain
 
@@ -49,6 +50,7 @@ def u_expected(
     margin: float,
     window: float,
     weights: Tensor | None = None,
+    team: Team = ALONE,
 ) -> Tensor:
     """The expected residual when bits flip at random, more likely the more D asks for it.
 
@@ -58,14 +60,15 @@ def u_expected(
     large or small D is. Samples that ask for nothing do not count, or the last sample that does
     would be pushed beyond measure. What is returned is the expectation, margin * a * sign(D) =
     margin * kappa * D. The few entries with a > 1 are not cut off, as that lost accuracy.
-    ``weights`` of samples are in D already, and count for the mean.
+    ``weights`` of samples are in D already, and count for the mean, which is that of the ``team``.
     """
     inside = (B.abs() <= window).to(D.dtype)
     E = D * inside
     wanted = E.abs().flatten(1).sum(dim=1)  # of each sample
     may_flip = inside.flatten(1).sum(dim=1) * (wanted > 0)
-    may_flip = (may_flip if weights is None else may_flip * weights).sum()
-    kappa = flip_rate * may_flip / wanted.sum().clamp_min(torch.finfo(D.dtype).tiny)
+    sums = torch.stack([(may_flip if weights is None else may_flip * weights).sum(), wanted.sum()])
+    team.sum_(sums)
+    kappa = flip_rate * sums[0] / sums[1].clamp_min(torch.finfo(D.dtype).tiny)
     return E.mul_(margin * kappa)
 
 
@@ -77,14 +80,18 @@ def u_drawn(
     window: float,
     rng: torch.Generator,
     weights: Tensor | None = None,
+    share: Share | None = None,
+    team: Team = ALONE,
 ) -> Tensor:
     """The same with the flips drawn: margin * sign(D) with probability min(1, kappa |D|).
 
     A weight multiplies what a sample's flips are worth, not how likely they are.
     """
-    probability = u_expected(D, B, flip_rate, 1.0, window, weights)
+    probability = u_expected(D, B, flip_rate, 1.0, window, weights, team)
+    share = share or Share(len(D))
     each = 1.0 if weights is None else as_column(weights, D)
-    draws = torch.rand(D.shape, dtype=D.dtype, device=D.device, generator=rng)
+    shape = (share.total, *D.shape[1:])
+    draws = share.of(torch.rand(shape, dtype=D.dtype, device=D.device, generator=rng))
     return torch.where(draws * each < probability.abs(), margin * probability.sign() * each, 0)
 
 

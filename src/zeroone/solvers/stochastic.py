@@ -7,7 +7,9 @@ the step is taken. A shortcut is one more W block; what several consumers want o
 up. docs/stochastic.md derives each block and says what is not guaranteed.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from zeroone.layers import Link
 from zeroone.network import Network
 from zeroone.operators import Operator
 from zeroone.ops import add_up, step
+from zeroone.parallel import ALONE, Share, Team
 from zeroone.pooling import NoPool, Pooled
 from zeroone.solvers.metric import Metric, refreshes
 from zeroone.solvers.projection import WEIGHTS, project
@@ -106,6 +109,22 @@ class StochasticSettings:
                 raise InputError("give either lam or keep, not both.")
 
 
+@dataclass
+class Block:
+    """A W block of a batch: its sums travel, then its solution does, while other work is done."""
+
+    link: Link
+    metric: Metric
+    sums: Callable[[], list[Tensor]]
+    solution: Callable[[], Tensor] = field(init=False)
+    totals: list[Tensor] = field(init=False)
+
+    def solve(self, n: int, team: Team) -> None:
+        """From the sums over n samples, which are waited for."""
+        C, *self.totals = self.sums()
+        self.solution = self.metric.solution(self.link.operator, C, n, team)
+
+
 class StochasticBCD:
     """The weights, their metrics, and the update by one batch. Changes the network in place."""
 
@@ -116,13 +135,16 @@ class StochasticBCD:
         n_batches: int | None,
         *,
         widths: list[int] | None = None,
+        team: Team = ALONE,
     ) -> None:
         """``n_batches``: the length of the whole training, over which the flip rate falls.
 
         None is for batches without end: the rate is halved by the first ``HALVED`` of them, and no
         unit is removed. ``widths``: of a network that was trained before, how many hidden units it
-        began with, of which ``keep`` is a share; None is for one at its random start.
+        began with, of which ``keep`` is a share; None is for one at its random start. ``team``:
+        the processes whose batches are parts of one.
         """
+        self.team = team
         if n_batches is None and (settings.lam or settings.keep):
             raise InputError("lam and keep need to know when the training ends.")
         self.network, self.settings, self.n_batches = network, settings, n_batches
@@ -145,14 +167,21 @@ class StochasticBCD:
         self.k = 0  # batches done
 
     def update(
-        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+        self,
+        V0: Tensor,
+        y: Tensor,
+        rng: torch.Generator,
+        weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """One batch of scaled inputs: every block once, outer to inner. Gives the scores.
 
-        ``weights``: how often each sample counts, 1 on average over all of them.
+        ``weights``: how often each sample counts, 1 on average over all of them. ``share``: which
+        samples of the team's batch these are; None is for all.
         """
+        share = share or Share(len(V0))
         if self.k == 0 and self.fresh:
-            balance(self.network, V0, weights)
+            balance(self.network, V0, weights, self.team)
         if self.settings.weights != "real" and not self.latents:
             self._begin_projection()
         V: list[Tensor] = []
@@ -160,19 +189,29 @@ class StochasticBCD:
         for layer in self.network.layers:
             V.append(step(pooled[-1].values) if pooled else V0)
             pooled.append(layer.pool.apply(layer.apply(V)))
-        self._refresh_metrics(V, weights)
+        self._refresh_metrics(V, weights, share)
+        hidden = [p.values for p in pooled[:-1]]
+        sums_of_units = self._begin_spreads(hidden, weights)
         scores = pooled[-1].values
         E = self.network.head.residual(scores, y, self.settings.smoothing)
         if weights is not None:
             E = E * weights[:, None]  # every residual below is linear in it
         wanted: list[list[Tensor]] = [[] for _ in V]  # of each V, by its consumers so far
+        blocks: list[list[Block]] = []
         for i in reversed(range(len(V))):
             spread = pooled[i].spread(E)
             self._want(i, spread, wanted)  # by the forward pass's weights
-            self._update_W(i, spread, V, pooled[i].values, weights)
+            blocks.append(self._begin_W(i, spread, V, share.total))
             D = wanted.pop()
             if i:
-                E = self._residual(add_up(D), pooled[i - 1].values, rng, weights)
+                E = self._residual(add_up(D), pooled[i - 1].values, rng, weights, share)
+        for block in (block for of_layer in blocks for block in of_layer):
+            block.solve(share.total, self.team)
+        for i, found in zip(reversed(range(len(V))), blocks, strict=True):
+            self._finish_W(i, found, self._step_size(i, pooled[i].values) / share.total)
+        heavy = self._heaviness(weights, share.total)
+        for i, spread in enumerate(self._spreads(hidden, sums_of_units(), heavy)):
+            self._normalise(i, spread)
         self.k += 1
         self._prune()
         return scores
@@ -213,9 +252,9 @@ class StochasticBCD:
         """The W blocks: every link with its metric."""
         return list(zip(self.network.links, self.metrics, strict=True))
 
-    def _refresh_metrics(self, V: list[Tensor], weights: Tensor | None) -> None:
+    def _refresh_metrics(self, V: list[Tensor], weights: Tensor | None, share: Share) -> None:
         for link, metric in self._blocks:
-            metric.observe(self.k, link.operator, V[link.source], weights)
+            metric.observe(self.k, link.operator, V[link.source], weights, share, self.team)
             if refreshes(self.k):
                 metric.refresh()
 
@@ -231,35 +270,46 @@ class StochasticBCD:
             wanted[link.source].append(D)
 
     def _residual(
-        self, D: Tensor, B: Tensor, rng: torch.Generator, weights: Tensor | None
+        self, D: Tensor, B: Tensor, rng: torch.Generator, weights: Tensor | None, share: Share
     ) -> Tensor:
         """The U block of a hidden layer."""
         s = self.settings
         if s.u_step == "half":
             return u_half(D, B, self.window, weights)
+        rate, margin, window = self.flip_rate, s.flip_margin, self.window
         if s.u_step == "drawn":
-            return u_drawn(D, B, self.flip_rate, s.flip_margin, self.window, rng, weights)
-        return u_expected(D, B, self.flip_rate, s.flip_margin, self.window, weights)
+            return u_drawn(D, B, rate, margin, window, rng, weights, share, self.team)
+        return u_expected(D, B, rate, margin, window, weights, self.team)
 
-    def _update_W(
-        self, i: int, E: Tensor, V: list[Tensor], B: Tensor, weights: Tensor | None
-    ) -> None:
-        """The W blocks of layer i in their own metrics, then the normalisation of hidden rows."""
+    def _step_size(self, i: int, B: Tensor) -> float:
+        """How much of the solution of layer i's W blocks is taken; B: its pooled values."""
         layer, top = self.network.layers[i], i == len(self.network.layers) - 1
-        size = self.top_step if top else self.settings.step
         if B.ndim > 2:  # filters, whose positions share the weights
-            size = self.settings.conv_step / (B[0, 0].numel() * layer.pool.receivers)
-        into = self.network.into(i)
-        bias_of = self._latent(into[0])
+            positions = math.prod(B.shape[2:])
+            return self.settings.conv_step / (positions * layer.pool.receivers)
+        return self.top_step if top else self.settings.step
+
+    def _begin_W(self, i: int, E: Tensor, V: list[Tensor], n: int) -> "list[Block]":
+        """The W blocks of layer i, their sums on their way: one for each of its links."""
+        blocks = []
         for link, metric in self._blocks:
             if link.layer == i:
-                inputs = V[link.source]
-                metric.add_step(self._latent(link), E, inputs, size / len(E), bias_of)
-        if not top:
-            spread = self._spread(B, weights)[:, None]
-            for link in into:
-                self._latent(link).weight.div_(spread)
-            self._project(i)
+                sums = metric.sums(link.operator, E, V[link.source], n)
+                blocks.append(Block(link, metric, self.team.sum_later(_place(link), *sums)))
+        return blocks
+
+    def _finish_W(self, i: int, blocks: "list[Block]", size: float) -> None:
+        """The W blocks of layer i in their own metrics."""
+        bias_of = self._latent(self.network.into(i)[0])
+        for block in blocks:
+            op = self._latent(block.link)
+            block.metric.add(op, block.solution(), block.totals, size, bias_of)
+
+    def _normalise(self, i: int, spread: Tensor) -> None:
+        """Divide the rows of hidden layer i, then project them if they are to be."""
+        for link in self.network.into(i):
+            self._latent(link).weight.div_(spread[:, None])
+        self._project(i)
 
     def _latent(self, link: Link) -> Operator:
         """Whose weights a W block changes: the network's own, unless they are projected."""
@@ -290,16 +340,29 @@ class StochasticBCD:
         if offset is not None and found is not None:
             offset.copy_(found + shift)
 
-    def _spread(self, B: Tensor, weights: Tensor | None = None) -> Tensor:
+    def _begin_spreads(
+        self, hidden: list[Tensor], weights: Tensor | None
+    ) -> Callable[[], list[Tensor]]:
+        """Of each unit the sums of squares and of values, on their way."""
+        # A filter's spread is that over all positions. B.var is five times slower.
+        sums = [T for B in hidden for T in (unit_sums(B.square(), weights), unit_sums(B, weights))]
+        return self.team.sum_later("", *sums)
+
+    def _spreads(self, hidden: list[Tensor], sums: list[Tensor], heavy: float) -> Iterator[Tensor]:
         """What to divide each row by so that its pre-activations come to have unit spread.
 
         The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
         does not vary is left alone.
         """
-        # A filter's spread is that over all positions. B.var is five times slower.
-        variance = mean_of_units(B.square(), weights) - mean_of_units(B, weights).square()
-        spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
-        return torch.where(variance > 1e-12, spread, 1.0).sqrt_()
+        for B, squares, total in zip(hidden, sums[::2], sums[1::2], strict=True):
+            count = heavy * math.prod(B.shape[2:])
+            variance = squares / count - (total / count).square()
+            spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
+            yield torch.where(variance > 1e-12, spread, 1.0).sqrt_()
+
+    def _heaviness(self, weights: Tensor | None, n: int) -> float:
+        """What the samples of the team's batch weigh together."""
+        return n if weights is None else self.team.total(float(weights.sum()))[0]
 
     def _prune(self) -> None:
         """Remove units (and with ``lam`` inputs) that are not worth their price, now and then."""
@@ -404,7 +467,9 @@ class StochasticBCD:
                 self._project(i)
 
 
-def balance(network: Network, V0: Tensor, weights: Tensor | None = None) -> None:
+def balance(
+    network: Network, V0: Tensor, weights: Tensor | None = None, team: Team = ALONE
+) -> None:
     """Shift the pooled pre-activations of every filter so that they have mean 0 on scaled inputs.
 
     The largest of a window is above 0 for nearly all windows of a random start: without this most
@@ -414,21 +479,22 @@ def balance(network: Network, V0: Tensor, weights: Tensor | None = None) -> None
     for layer in network.layers[:-1]:
         P, offset = layer.forward(V), layer.operator.offset
         if offset is not None and not isinstance(layer.pool, NoPool):
-            mean = mean_of_units(P, weights)
+            total, heavy = (
+                unit_sums(P, weights),
+                len(P) if weights is None else float(weights.sum()),
+            )
+            team.sum_(total)
+            mean = total / (team.total(heavy)[0] * math.prod(P.shape[2:]))
             offset.sub_(mean)
             P = P - mean[:, None, None]
         V.append(step(P))
 
 
-def mean_of_units(B: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean of each unit (or filter) over samples (and positions)."""
-    dims = [d for d in range(B.ndim) if d != 1]
+def unit_sums(B: Tensor, weights: Tensor | None) -> Tensor:
+    """The sum of each unit (or filter) over samples (and positions), by their weights."""
     if weights is None:
-        return B.mean(dims)
-    share = weights / weights.sum()
-    if B.ndim > 2:
-        B = B.mean(dim=list(range(2, B.ndim)))
-    return share @ B
+        return B.sum(dim=[d for d in range(B.ndim) if d != 1])
+    return weights @ (B.sum(dim=list(range(2, B.ndim))) if B.ndim > 2 else B)
 
 
 def _place(link: Link) -> str:

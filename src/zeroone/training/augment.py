@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zeroone.operators import Shape
+from zeroone.parallel import Share
 
 AUGMENTATIONS = ("none", "crop-flip")
 BORDER = 4  # pixels by which an image may be shifted
@@ -18,11 +19,13 @@ class CropFlip:
 
     image: Shape
 
-    def apply(self, X: Tensor, rng: torch.Generator) -> Tensor:
-        """Raw images, one a row; a fresh draw for each."""
+    def apply(self, X: Tensor, rng: torch.Generator, share: Share) -> Tensor:
+        """Raw images, one a row; a fresh draw for each of the whole batch."""
         n, (channels, height, width) = len(X), self.image
-        down, right = torch.randint(2 * BORDER + 1, (2, n, 1), generator=rng)
-        flip = torch.randint(2, (n, 1), generator=rng).bool()
+        down, right = map(
+            share.of, torch.randint(2 * BORDER + 1, (2, share.total, 1), generator=rng)
+        )
+        flip = share.of(torch.randint(2, (share.total, 1), generator=rng)).bool()
         rows, columns = torch.arange(height) + down, torch.arange(width)
         columns = torch.where(flip, width - 1 - columns, columns) + right
         wide = functional.pad(X.reshape(n, channels, height, width), [BORDER] * 4)

@@ -56,10 +56,13 @@ class Checkpoint:
         )
         self.written = -math.inf
 
-    def write(self, progress: Progress, state: dict[str, Tensor], *, last: bool = False) -> None:
-        """Keep what the next iteration depends on, at most every ``INTERVAL`` unless ``last``."""
-        if time.monotonic() - self.written < INTERVAL and not last:
-            return
+    @property
+    def is_due(self) -> bool:
+        """Whether the last state is old enough to be worth another."""
+        return time.monotonic() - self.written >= INTERVAL
+
+    def write(self, progress: Progress, state: dict[str, Tensor]) -> None:
+        """Keep what the next iteration depends on."""
         header = {
             "version": STATE_VERSION,
             "package": __version__,

@@ -13,6 +13,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.metrics import Model
 from zeroone.ops import classify
+from zeroone.parallel import ALONE, Share, Team
 from zeroone.scaling import Scaling
 from zeroone.training.augment import CropFlip
 from zeroone.training.learner import Iteration, OnBatch, Status, silent
@@ -36,11 +37,17 @@ class Rule(Protocol):
         """Whether no more units will be removed."""
 
     def update(
-        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+        self,
+        V0: Tensor,
+        y: Tensor,
+        rng: torch.Generator,
+        weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """Learn from scaled inputs; gives the scores from before.
 
-        ``weights``: how often each sample counts, 1 on average over the training part.
+        ``weights``: how often each sample counts, 1 on average over the training part. ``share``:
+        which samples of a batch that several ranks share these are; None is for all.
         """
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
@@ -82,7 +89,7 @@ class BatchPlan:
         positions, need no dropout of single pixels; on MNIST it cost them accuracy. Layers on a
         body's features do need it: without, those on a ResNet learned CIFAR-10 by heart.
         """
-        n, n_features = part.X.shape
+        n, n_features = len(part.y), part.X.shape[1]
         if dropout is None:
             few = n_features < FEATURES_TO_DROP or n < SAMPLES_TO_DROP
             dropout = 0.0 if of_images or few else DROPOUT
@@ -121,12 +128,17 @@ class BatchPlan:
     def _shuffled(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
         return torch.randperm(n, generator=rng).tensor_split(self.batches)
 
-    def drop_inputs(self, V0: Tensor, rng: torch.Generator) -> Tensor:
-        """Set a random share of the inputs to their mean, 0, and enlarge the others."""
+    def drop_inputs(self, V0: Tensor, rng: torch.Generator, share: Share) -> Tensor:
+        """Set some of the inputs, at random, to their mean, 0, and enlarge the others.
+
+        Drawn for the whole batch, of which a rank has its share.
+        """
         if not self.input_dropout:
             return V0
         stay = 1 - self.input_dropout
-        return V0.mul_(torch.empty_like(V0).bernoulli_(stay, generator=rng)).div_(stay)
+        drawn = torch.empty(share.total, *V0.shape[1:], dtype=V0.dtype, device=rng.device)
+        kept = share.of(drawn.bernoulli_(stay, generator=rng)).to(V0.device)
+        return V0.mul_(kept).div_(stay)
 
 
 @dataclass
@@ -138,6 +150,7 @@ class Epochs:
     scaling: Scaling
     batch_plan: BatchPlan
     augment: CropFlip | None = None
+    team: Team = ALONE
     limit: int = field(init=False)
     at_limit: tuple[Status, str] = field(init=False)
 
@@ -167,13 +180,14 @@ class Epochs:
     def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
         """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
         started = time.perf_counter()
-        wrong, seen, loss = 0, 0, 0.0
-        for done, (V0, y, weights, rng) in enumerate(self._batches(k), start=1):
-            scores = self.rule.update(V0, y, rng, weights)
+        wrong, seen, loss = 0.0, 0.0, 0.0
+        for done, (V0, y, weights, rng, share) in enumerate(self._batches(k), start=1):
+            scores = self.rule.update(V0, y, rng, weights, share)
             losses = self.rule.losses(scores, y)
             wrong, seen = wrong + int((classify(scores) != y).sum()), seen + len(y)
             loss += float((losses if weights is None else losses * weights).sum())
             on_batch(done, self.batch_plan.batches)
+        wrong, seen, loss = self.team.total(wrong, seen, loss)
         entry = {
             "loss": loss / len(self.part.y),
             "running_error": wrong / seen,
@@ -184,19 +198,24 @@ class Epochs:
             reason = f"the loss was no longer finite in epoch {k}"
             return Iteration(entry, (Status.DIVERGED, reason))
         with torch.no_grad():  # the last update may be the one that went wrong
-            if not bool(self.rule.model.forward(V0).isfinite().all()):
-                reason = f"the scores were no longer finite after epoch {k}"
-                return Iteration(entry, (Status.DIVERGED, reason))
+            went_wrong = not bool(self.rule.model.forward(V0).isfinite().all())
+        if self.team.largest(went_wrong)[0]:
+            reason = f"the scores were no longer finite after epoch {k}"
+            return Iteration(entry, (Status.DIVERGED, reason))
         return Iteration(entry)
 
     def _batches(
         self, epoch: int
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None, torch.Generator]]:
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None, torch.Generator, Share]]:
+        """Of each batch what is this rank's; all that is random is drawn for the whole batch."""
         rng = self.batch_plan.generator(epoch)
         for rows, weights in self.batch_plan.rows(self.part, rng):
-            X = self.part.X[rows]
-            V0 = self.scaling.apply(self.augment.apply(X, rng) if self.augment else X)
-            yield self.batch_plan.drop_inputs(V0, rng), self.part.y[rows], weights, rng
+            share = self.part.share(rows, self.team)
+            mine, heavy = share.of(rows), None if weights is None else share.of(weights)
+            X = self.part.inputs(mine)
+            V0 = self.scaling.apply(self.augment.apply(X, rng, share) if self.augment else X)
+            V0 = self.batch_plan.drop_inputs(V0, rng, share)
+            yield V0, self.part.y[mine], heavy, rng, share
 
     def state(self) -> dict[str, Tensor]:
         """The rule's: the epochs themselves keep nothing."""

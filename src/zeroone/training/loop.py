@@ -6,6 +6,7 @@ from typing import Any
 
 from zeroone.counts import active_units
 from zeroone.metrics import error_rate
+from zeroone.parallel import ALONE, Team
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.training.learner import Learner, Status
@@ -36,37 +37,53 @@ def run(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
+    team: Team = ALONE,
 ) -> Outcome:
-    """Iterate until the learner or a callback stops, patience ends, or all is done."""
-    scored = {**parts, "train": parts["train"].sample(SCORED)}
+    """Iterate until the learner or a callback stops, patience ends, or all is done.
+
+    ``team``: all of its ranks do the same; the first one reads and writes the state.
+    """
+    whole = {**parts, "train": parts["train"].sample(SCORED)}
+    scored = {name: part.mine(team) for name, part in whole.items()}
     if checkpoint and resume:
-        progress, state = checkpoint.read()
+        kept = team.first_word(checkpoint.read() if team.is_first else None)
+        assert kept is not None
+        progress, state = kept
         learner.restore(state)
     else:
-        progress = Progress([_entry(0, learner, learner.start(), scored)])
-        if checkpoint:
-            checkpoint.write(progress, learner.state())
+        progress = Progress([_entry(0, learner, learner.start(), scored, team)])
+        _keep(checkpoint, progress, learner, team, due=True)
     for callback in callbacks:
         callback.on_start(len(progress.history) - 1, learner.limit)
     stop: tuple[Status, str] | None = None
     for k in range(len(progress.history), learner.limit + 1):
         iteration = learner.iterate(k, _batch_reporter(k, callbacks))
-        entry = _entry(k, learner, iteration.entry, scored)
+        entry = _entry(k, learner, iteration.entry, scored, team)
         progress.history.append(entry)
         stop = iteration.stop or _impatience(progress, learner, patience)
         wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
-        if any(wishes):
+        if team.largest(any(wishes))[0]:
             stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
         if stop:
             break
-        if checkpoint:
-            checkpoint.write(progress, learner.state(), last=k == learner.limit)
+        _keep(checkpoint, progress, learner, team, due=k == learner.limit)
     status, reason = stop or learner.at_limit
     if progress.best:
         learner.restore(progress.best)
         if status is not Status.EARLY:
             reason += f"; the weights are those of iteration {progress.best_iteration}, the best"
     return Outcome(progress, status, reason)
+
+
+def _keep(
+    checkpoint: Checkpoint | None, progress: Progress, learner: Learner, team: Team, *, due: bool
+) -> None:
+    """Write the state if it is due, or the last one is old; the ranks make it together."""
+    if checkpoint is None or not team.first_word(due or checkpoint.is_due):
+        return
+    state = learner.state()
+    if team.is_first:
+        checkpoint.write(progress, state)
 
 
 def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:
@@ -77,12 +94,15 @@ def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:
     return report
 
 
-def _entry(k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Part]) -> dict[str, Any]:
+def _entry(
+    k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Part], team: Team
+) -> dict[str, Any]:
     """One line of the history: what was done, the errors, what is left of the network."""
+    errors = {f"{n}_error": error_rate(learner.model, p.X, p.y, team) for n, p in parts.items()}
     return {
         "iteration": k,
         **did,
-        **{f"{name}_error": error_rate(learner.model, p.X, p.y) for name, p in parts.items()},
+        **errors,
         "active_units": active_units(learner.model),
     }
 

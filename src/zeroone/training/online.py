@@ -11,6 +11,7 @@ from zeroone.data.arrays import encode_known_labels
 from zeroone.inputs import check_inputs, check_weights, check_width
 from zeroone.network import Network
 from zeroone.operators import Shape
+from zeroone.parallel import Share
 from zeroone.solvers.stochastic import StochasticBCD
 from zeroone.training.epochs import BATCH, BatchPlan
 from zeroone.training.parts import Part, Task
@@ -56,7 +57,7 @@ class OnlineLearner:
         self.pieces += 1
         rng, loss = plan.generator(self.pieces), 0.0
         for rows, heavy in plan.rows(part, rng):
-            V0 = plan.drop_inputs(self.network.scaling.apply(part.X[rows]), rng)
+            V0 = plan.drop_inputs(self.network.scaling.apply(part.X[rows]), rng, Share(len(rows)))
             scores = self.solver.update(V0, part.y[rows], rng, heavy)
             losses = self.network.head.losses(scores, part.y[rows])
             loss += float((losses if heavy is None else losses * heavy).sum())

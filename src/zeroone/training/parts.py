@@ -14,10 +14,13 @@ from torch import Tensor
 
 from zeroone.checks import InputError
 from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
+from zeroone.data.shards import Shards
 from zeroone.inputs import check_inputs, check_weights, check_width
 from zeroone.layers import LayerPlan, check_image
 from zeroone.network import ClassLabel
 from zeroone.operators import Shape
+from zeroone.parallel import ALONE, Share, Team
+from zeroone.rows import Rows, select_rows, split_rows
 from zeroone.scaling import Scaling
 from zeroone.training.augment import CropFlip
 from zeroone.training.features import Features
@@ -28,16 +31,73 @@ Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """Checked raw inputs and class numbers; perhaps how often each sample counts."""
+    """Checked raw inputs and class numbers; perhaps how often each sample counts.
 
-    X: Tensor
+    ``here``: of sharded data, the numbers of the samples whose inputs this rank has, in rising
+    order; ``X`` holds just these, ``y`` and ``weights`` those of all ranks. None is for all.
+    """
+
+    X: Rows
     y: Tensor
     weights: Tensor | None = None  # 1 on average
+    here: Tensor | None = None
+    written: str = ""  # the fingerprint of sharded inputs, taken when they were written
 
     def rows(self, rows: Tensor | NDArray[Any]) -> "Part":
         """These samples."""
-        weights = None if self.weights is None else self.weights[rows]
-        return Part(self.X[rows], self.y[rows], weights)
+        numbers = torch.as_tensor(rows)
+        if numbers.dtype == torch.bool:
+            numbers = numbers.nonzero().flatten()
+        weights = None if self.weights is None else self.weights[numbers]
+        written = (
+            self.written
+            and hashlib.sha256(self.written.encode() + numbers.numpy().tobytes()).hexdigest()
+        )
+        if self.here is None:
+            return Part(select_rows(self.X, numbers), self.y[numbers], weights, None, written)
+        places, found = self._places(numbers)
+        return Part(
+            select_rows(self.X, places[found]),
+            self.y[numbers],
+            weights,
+            found.nonzero().flatten(),
+            written,
+        )
+
+    def _places(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in X these samples are, and whether they are there at all."""
+        assert self.here is not None
+        places = torch.searchsorted(self.here, numbers).clamp_max(max(0, len(self.here) - 1))
+        if not len(self.here):
+            return places, torch.zeros(len(numbers), dtype=torch.bool)
+        return places, self.here[places] == numbers
+
+    def share(self, numbers: Tensor, team: Team) -> Share:
+        """Which samples of a batch are a rank's: those that it has, or its slice of them."""
+        if team.size == 1:
+            return Share(len(numbers))
+        if self.here is None:
+            mine = team.slice(len(numbers))
+            return Share(len(numbers), torch.arange(mine.start, mine.stop))
+        return Share(len(numbers), self._places(numbers)[1].nonzero().flatten())
+
+    def inputs(self, numbers: Tensor) -> Tensor:
+        """The inputs of samples that are here."""
+        return self.X[numbers if self.here is None else self._places(numbers)[0]]
+
+    def mine(self, team: Team) -> "Part":
+        """What a rank has, or its slice of what all have; ``own_rows`` are its numbers."""
+        if self.here is not None:
+            weights = None if self.weights is None else self.weights[self.here]
+            return Part(self.X, self.y[self.here], weights)
+        if team.size == 1:
+            return self
+        return self.rows(self.own_rows(team))
+
+    def own_rows(self, team: Team) -> Tensor:
+        """The numbers of a rank's samples."""
+        mine = team.slice(len(self.y))
+        return torch.arange(mine.start, mine.stop) if self.here is None else self.here
 
     def sample(self, size: int) -> "Part":
         """At most ``size`` samples, evenly spread over the part."""
@@ -47,8 +107,8 @@ class Part:
 
     def digest(self) -> str:
         """A fingerprint of the samples and class numbers, in their order."""
-        digest = hashlib.sha256()
-        for rows in torch.split(self.X, 4096):
+        digest = hashlib.sha256(self.written.encode())
+        for rows in () if self.written else split_rows(self.X, 4096):
             digest.update(rows.numpy().tobytes())
         digest.update(self.y.numpy().tobytes())
         if self.weights is not None:
@@ -79,16 +139,18 @@ class Task:
         image: Shape | None = None,
         features: Features | None = None,
         weights: ArrayLike | Tensor | None = None,
+        team: Team = ALONE,
     ) -> "Task":
         """Check raw data, hold out the validation part, learn the scaling on the rest.
 
         With ``features`` these are what is learned from, in place of the raw inputs. ``weights``:
-        how often each sample counts; those of weight 0 are left out.
+        how often each sample counts; those of weight 0 are left out. ``team``: whose ranks share
+        sharded data.
         """
         dtype = DTYPES[settings.dtype]
         if weights is not None and features is not None:
             raise InputError("layers on a body take no weights of samples.")
-        parts, classes = _cut(X, y, test, settings, weights)
+        parts, classes = _cut(X, y, test, settings, weights, team)
         n_inputs = parts["train"].X.shape[1]
         if image is not None and math.prod(image) != n_inputs:
             raise InputError(f"samples of {n_inputs} numbers are no images of shape {image}.")
@@ -102,7 +164,11 @@ class Task:
             raw, (parts, _) = parts, _cut(features.train, y, made, settings)
             image = None
         part = parts["train"]
-        scaling = Scaling.fit(part.X, dtype, settings.scaling, part.weights)
+        if part.here is None:  # all ranks have all samples
+            scaling = Scaling.fit(part.X, dtype, settings.scaling, part.weights)
+        else:
+            own = part.mine(team)
+            scaling = Scaling.fit(own.X, dtype, settings.scaling, own.weights, team)
         task = cls(parts, scaling, classes, name, image, features, raw)
         task.augmentation(settings)  # refuses samples that are no images
         return task
@@ -159,9 +225,11 @@ class Task:
         """The same of what a body takes, if there is one."""
         return {name: part.digest() for name, part in self.raw.items()} or self.digests
 
-    def probe(self, size: int) -> Tensor:
-        """Some scaled training inputs."""
-        return self.scaling.apply(self.parts["train"].sample(size).X)
+    def probe(self, size: int, team: Team = ALONE) -> Tensor:
+        """Some scaled training inputs, the same on all ranks."""
+        some = self.parts["train"].sample(size)
+        own = self.scaling.apply(some.X[:])
+        return own if some.here is None else team.joined(own, some.here, len(some.y))
 
 
 def known_part(
@@ -177,20 +245,26 @@ def known_part(
 
 
 def _cut(
-    X: ArrayLike | Tensor,
+    X: Any,
     y: ArrayLike | Tensor,
     test: Labelled | None,
     settings: TrainSettings,
     weights: ArrayLike | Tensor | None = None,
+    team: Team = ALONE,
 ) -> tuple[dict[str, Part], list[ClassLabel]]:
     """The parts of checked data, and the classes; the same rows are held out for the same y."""
     dtype = DTYPES[settings.dtype]
-    inputs = check_inputs(X, dtype)
-    codes, classes = encode_labels(y, len(inputs))
-    whole = Part(inputs, codes)
+    if isinstance(X, Shards):
+        codes, classes = encode_labels(y, len(X))
+        mapped, here = X.of(team)
+        whole = Part(mapped, codes, None, here, X.digest)
+    else:
+        inputs = check_inputs(X, dtype)
+        codes, classes = encode_labels(y, len(inputs))
+        whole = Part(inputs, codes)
     if weights is not None:
-        checked = check_weights(weights, len(inputs))
-        whole = Part(inputs, codes, checked).rows(checked > 0)
+        checked = check_weights(weights, len(codes))
+        whole = replace(whole, weights=checked).rows(checked > 0)
     parts = _cut_validation(whole, settings)
     given = parts["train"].weights
     if given is not None:  # 1 on average, so that steps keep their size
@@ -199,7 +273,7 @@ def _cut(
         least = torch.finfo(dtype).tiny  # a weight that is not 0 stays so
         parts["train"] = replace(parts["train"], weights=weights.clamp_min(least))
     if test is not None:
-        parts["test"] = known_part(*test, classes, inputs.shape[1], dtype)
+        parts["test"] = known_part(*test, classes, whole.X.shape[1], dtype)
     return parts, classes
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from zeroone.network import Network
+from zeroone.parallel import Share
 from zeroone.solvers.stochastic import StochasticBCD
 
 PROBE = 1000  # samples on which flipped bits are counted
@@ -30,10 +31,15 @@ class StochasticRule:
         return self.solver.settled
 
     def update(
-        self, V0: Tensor, y: Tensor, rng: torch.Generator, weights: Tensor | None = None
+        self,
+        V0: Tensor,
+        y: Tensor,
+        rng: torch.Generator,
+        weights: Tensor | None = None,
+        share: Share | None = None,
     ) -> Tensor:
         """Every block once."""
-        return self.solver.update(V0, y, rng, weights)
+        return self.solver.update(V0, y, rng, weights, share)
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
         """The head's."""

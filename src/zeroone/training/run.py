@@ -16,6 +16,7 @@ from zeroone.layers import Layer, LayerPlan
 from zeroone.metrics import Model, error_rates, noise_errors
 from zeroone.network import Network
 from zeroone.operators import Conv2d, Shape
+from zeroone.parallel import ALONE, Team
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
 from zeroone.solvers.stochastic import StochasticBCD
@@ -82,6 +83,7 @@ def train(
     sample_weight: ArrayLike | Tensor | None = None,
     start: Network | None = None,
     feature_names: Sequence[str] | None = None,
+    team: Team = ALONE,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
@@ -99,13 +101,14 @@ def train(
     ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
     scaling of the inputs.
     ``feature_names``: what the inputs are called; the model keeps it.
+    ``team``: the processes that train together (see ``parallel.together``); each calls this alike.
     """
     for callback in callbacks:
         callback.check()
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
-    task = Task.prepare(X, y, settings, test, name, image, features, sample_weight)
+    task = Task.prepare(X, y, settings, test, name, image, features, sample_weight, team)
     if start is None:
         network = make_network(task, settings)
     else:
@@ -113,14 +116,14 @@ def train(
         task = replace(task, scaling=network.scaling)
     if feature_names is not None:
         network.name_features(feature_names)
-    learner = _make_learner(network, task, settings, fresh=start is None)
+    learner = _make_learner(network, task, settings, team, fresh=start is None)
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
     checkpoint = None
     if out is not None:
-        checkpoint = open_checkpoint(Path(out), settings.flat(), task, resume=resume)
+        checkpoint = open_checkpoint(Path(out), settings.flat(), task, team, resume=resume)
     outcome = run_loop(
         learner,
         task.parts,
@@ -128,20 +131,26 @@ def train(
         callbacks=callbacks,
         checkpoint=checkpoint,
         resume=resume,
+        team=team,
     )
-    record = new_record("train", settings.describe(), settings.seed)
-    record |= describe(learner, task, outcome, noise)
+    record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.describe()}
+    record |= describe(learner, task, outcome, noise, team)
     record["network"] = [layer.describe() for layer in network.layers]
     finished = Run(task.whole(network), outcome.status, outcome.reason, record)
-    if checkpoint and out is not None:
+    if checkpoint and out is not None and team.is_first:
         finished.save(out)
         checkpoint.remove()
     return finished
 
 
-def open_checkpoint(out: Path, settings: dict[str, Any], task: Task, *, resume: bool) -> Checkpoint:
+def open_checkpoint(
+    out: Path, settings: dict[str, Any], task: Task, team: Team = ALONE, *, resume: bool
+) -> Checkpoint:
     """The state file of a run's folder; results of an earlier run stay until there are new ones."""
     checkpoint = Checkpoint(make_folder(out), settings, task)
+    team.keep_state_in(checkpoint.path)
+    if not team.is_first:
+        return checkpoint
     for name in (RECORD, MODEL):
         remove_leftovers(out / name)
     if resume:
@@ -192,11 +201,13 @@ def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
 
 
 def _make_learner(
-    network: Network, task: Task, settings: TrainSettings, *, fresh: bool = True
+    network: Network, task: Task, settings: TrainSettings, team: Team, *, fresh: bool = True
 ) -> Sweeps | Epochs:
     part = task.parts["train"]
     if settings.solver == "exact":
-        return Sweeps(ExactBCD(network, task.scaling.apply(part.X), part.y, settings.exact))
+        mine = part.mine(team)
+        V0 = task.scaling.apply(mine.X[:])
+        return Sweeps(ExactBCD(network, V0, mine.y, settings.exact, team), part.own_rows(team))
     s = settings.stochastic
     plan = BatchPlan.make(
         part,
@@ -207,13 +218,17 @@ def _make_learner(
         of_images=len(network.operators[0].shape_in) > 1,
     )
     widths = [p.units for p in settings.plans]
-    solver = StochasticBCD(network, s, plan.total, widths=None if fresh else widths)
-    rule = StochasticRule(solver, task.probe(PROBE))
-    return Epochs(rule, part, task.scaling, plan, task.augmentation(settings))
+    solver = StochasticBCD(network, s, plan.total, widths=None if fresh else widths, team=team)
+    rule = StochasticRule(solver, task.probe(PROBE, team))
+    return Epochs(rule, part, task.scaling, plan, task.augmentation(settings), team)
 
 
 def describe(
-    learner: Learner, task: Task, outcome: Outcome, noise: Sequence[float] = ()
+    learner: Learner,
+    task: Task,
+    outcome: Outcome,
+    noise: Sequence[float] = (),
+    team: Team = ALONE,
 ) -> dict[str, Any]:
     """The part of a record that tells what was trained on what, and how it went."""
     history, progress = outcome.history, outcome.progress
@@ -236,7 +251,7 @@ def describe(
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
-            **_errors(learner.model, task.parts),
+            **_errors(learner.model, task.parts, team),
             **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
@@ -246,12 +261,13 @@ def describe(
     }
 
 
-def _errors(model: Model, parts: dict[str, Part]) -> dict[str, float]:
+def _errors(model: Model, parts: dict[str, Part], team: Team) -> dict[str, float]:
     """Of each part, all samples: ``train_error``, ``train_top5_error`` and so on."""
+    mine = {name: part.mine(team) for name, part in parts.items()}
     return {
         f"{name}_{kind}": error
-        for name, part in parts.items()
-        for kind, error in error_rates(model, part.X, part.y).items()
+        for name, part in mine.items()
+        for kind, error in error_rates(model, part.X, part.y, team).items()
     }
 
 
@@ -261,4 +277,4 @@ def in_noise(model: Model, parts: dict[str, Part], levels: Sequence[float]) -> d
         return {}
     name = next(name for name in ("test", "validation", "train") if name in parts)
     part = parts[name]
-    return {"noise": {"part": name} | noise_errors(model, part.X, part.y, levels)}
+    return {"noise": {"part": name} | noise_errors(model, part.X[:], part.y, levels)}

@@ -10,10 +10,13 @@ from zeroone.training.learner import Iteration, OnBatch, Status, silent
 
 
 class Sweeps:
-    """The exact solver: an iteration is a sweep over all blocks and all samples."""
+    """The exact solver: an iteration is a sweep over all blocks and all samples.
 
-    def __init__(self, solver: ExactBCD) -> None:
-        self.solver = solver
+    ``own``: the numbers of the samples that this rank has.
+    """
+
+    def __init__(self, solver: ExactBCD, own: Tensor) -> None:
+        self.solver, self.own = solver, own
         self.limit = solver.settings.max_iter
         self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
 
@@ -59,9 +62,20 @@ class Sweeps:
         return Iteration(entry)
 
     def state(self) -> dict[str, Tensor]:
-        """The blocks of all samples."""
-        return self.solver.state()
+        """The blocks of all samples, of all ranks."""
+        team, n = self.solver.team, self.solver.n_samples
+        return {
+            name: team.joined(T, self.own, n) if _is_of_samples(name) else T
+            for name, T in self.solver.state().items()
+        }
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
-        self.solver.restore(state)
+        """Go on from ``state()``, perhaps with another number of ranks than then."""
+        self.solver.restore(
+            {name: T[self.own] if _is_of_samples(name) else T for name, T in state.items()}
+        )
+
+
+def _is_of_samples(name: str) -> bool:
+    """Whether a tensor of the state is a block U or V, one row a sample."""
+    return name[0] in "UV"

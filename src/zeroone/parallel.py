@@ -1,0 +1,308 @@
+"""Several processes that train one network together: only this file knows torch.distributed.
+
+BCD splits over samples exactly: U and V belong to their samples, and all that a W block needs of
+them are sums. A solver asks its ``Team`` for these; alone, a team has nothing to add.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from zeroone.checks import InputError
+from zeroone.watch import LostRankError, Watch
+
+LONGEST_WAIT = timedelta(hours=24)  # for a sum: who hangs is found by the watch, not by this
+NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what torchrun tells a process
+Value = TypeVar("Value")
+
+
+class Team:
+    """One process, alone: all sums are its own."""
+
+    rank, size = 0, 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and talks."""
+        return self.rank == 0
+
+    def sum_(self, *tensors: Tensor) -> None:
+        """Replace each tensor by its sum over the ranks."""
+
+    def sum_symmetric_(self, matrix: Tensor) -> None:
+        """The same of a symmetric matrix."""
+
+    def largest_(self, tensor: Tensor) -> None:
+        """Replace a tensor by the largest over the ranks, entry by entry."""
+
+    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:  # noqa: ARG002
+        """Begin to add up tensors; what is returned waits for the sums and gives them.
+
+        ``name``: what they are, the same from batch to batch; "" for what must not be rounded.
+        """
+        return lambda: list(tensors)
+
+    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:  # noqa: ARG002
+        """Begin to collect n rows, of which this rank has its ``chunk``."""
+        return lambda: own
+
+    def total(self, *numbers: float) -> list[float]:
+        """Sums of numbers, in double precision."""
+        return list(numbers)
+
+    def largest(self, *numbers: float) -> list[float]:
+        """The largest over the ranks of each number."""
+        return list(numbers)
+
+    def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:  # noqa: ARG002
+        """All ``n`` rows of a tensor, of which this rank has some."""
+        return own
+
+    def first_word(self, value: Value) -> Value:
+        """What the first rank says."""
+        return value
+
+    def describe(self) -> dict[str, Any]:
+        """For a record: how many ranks there are, and what they said to each other."""
+        return {"count": self.size}
+
+    def keep_state_in(self, path: Path) -> None:
+        """Where the state of the run is kept, for whoever has to say how to go on."""
+
+    def chunk(self, n: int) -> slice:
+        """The part of n rows that is this rank's, of the same size for all but the last."""
+        each = -(-n // self.size)
+        return slice(min(n, each * self.rank), min(n, each * (self.rank + 1)))
+
+    def slice(self, n: int) -> slice:
+        """The part of n samples that is this rank's, where all ranks have all of them."""
+        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+
+
+ALONE = Team()
+
+
+class Ranks(Team):
+    """The processes of a ``torch.distributed`` group, the default one.
+
+    ``traffic``: bytes that were handed over to be added up, and ``waited``: seconds for others'.
+    ``halved``: sums of W blocks travel as bfloat16; what rounding takes away is added to the next.
+    """
+
+    def __init__(self, watch: Watch | None = None, *, halved: bool = False) -> None:
+        from torch import distributed
+
+        self._distributed: Any = distributed
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        self.device = torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")
+        self.watch, self.halved = watch, halved
+        self.traffic, self.waited = 0, 0.0
+        self._missing: dict[str, Tensor] = {}
+
+    def sum_(self, *tensors: Tensor) -> None:
+        """Small ones of one dtype travel together."""
+        if len(tensors) == 1:
+            self._add_up(tensors[0])
+            return
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        self._add_up(flat)
+        start = 0
+        for tensor in tensors:
+            tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
+            start += tensor.numel()
+
+    def sum_symmetric_(self, matrix: Tensor) -> None:
+        """As a triangle: half the traffic."""
+        i, j = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
+        half = matrix[i, j]
+        self._add_up(half)
+        matrix[i, j] = half
+        matrix[j, i] = half
+
+    def largest_(self, tensor: Tensor) -> None:
+        """Like a sum."""
+        self._add_up(tensor, self._distributed.ReduceOp.MAX)
+
+    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:
+        """The sums travel together, while other work is done."""
+        if not tensors:
+            return list
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        sent = self._rounded(flat, name) if self.halved and name else flat
+        work = self._try(lambda: self._distributed.all_reduce(sent, async_op=True))
+        self.traffic += sent.numel() * sent.element_size()
+
+        def wait() -> list[Tensor]:
+            self._try(work.wait)
+            parts = torch.split(sent.to(flat.dtype), [tensor.numel() for tensor in tensors])
+            return [p.view_as(tensor) for p, tensor in zip(parts, tensors, strict=True)]
+
+        return wait
+
+    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:
+        """Chunks of one size travel; what the last ones lack is left away at the end."""
+        each = -(-n // self.size)
+        sent = own.new_zeros(each, *own.shape[1:])
+        sent[: len(own)] = own
+        everyone = own.new_empty(each * self.size, *own.shape[1:])
+        work = self._try(lambda: self._distributed.all_gather_single(everyone, sent, async_op=True))
+        self.traffic += sent.numel() * sent.element_size()
+
+        def wait() -> Tensor:
+            self._try(work.wait)
+            return everyone[:n]
+
+        return wait
+
+    def total(self, *numbers: float) -> list[float]:
+        """In one message."""
+        return self._reduced(numbers, self._distributed.ReduceOp.SUM)
+
+    def largest(self, *numbers: float) -> list[float]:
+        """In one message."""
+        return self._reduced(numbers, self._distributed.ReduceOp.MAX)
+
+    def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:
+        """Each rank adds its rows to zeros."""
+        everyone = torch.zeros(n, *own.shape[1:], dtype=own.dtype, device=own.device)
+        everyone[rows] = own
+        self._add_up(everyone)
+        return everyone
+
+    def first_word(self, value: Value) -> Value:
+        """Sent to all."""
+        box = [value]
+        self._try(lambda: self._distributed.broadcast_object_list(box, device=self.device))
+        return box[0]
+
+    def describe(self) -> dict[str, Any]:
+        """With the bytes that this rank handed over, and the seconds that it waited for sums."""
+        return {"count": self.size, "bytes": self.traffic, "waited": self.waited}
+
+    def keep_state_in(self, path: Path) -> None:
+        """The watch may have to say it."""
+        if self.watch is not None:
+            self.watch.state = path
+
+    def _rounded(self, tensor: Tensor, name: str) -> Tensor:
+        """As bfloat16; what is lost stays here until the next time."""
+        missing = self._missing.get(name)
+        wanted = tensor if missing is None or missing.shape != tensor.shape else tensor + missing
+        sent = wanted.to(torch.bfloat16)
+        self._missing[name] = wanted - sent
+        return sent
+
+    def _add_up(self, tensor: Tensor, how: Any = None) -> None:
+        packed = tensor.contiguous()
+        how = self._distributed.ReduceOp.SUM if how is None else how
+        self._try(lambda: self._distributed.all_reduce(packed, op=how))
+        self.traffic += packed.numel() * packed.element_size()
+        if packed is not tensor:
+            tensor.copy_(packed)
+
+    def _reduced(self, numbers: tuple[float, ...], how: Any) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        self._add_up(tensor, how)
+        return [float(number) for number in tensor]
+
+    def _try(self, call: Callable[[], Any]) -> Any:
+        """A rank that is lost shows in a sum that fails."""
+        begun = time.perf_counter()
+        try:
+            return call()
+        except RuntimeError as error:
+            if self.watch is None:
+                raise
+            raise self.watch.find_lost(f"a sum failed ({_first_line(error)})") from None
+        finally:
+            self.waited += time.perf_counter() - begun
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a rank has of a batch: which of its ``total`` samples, by their places in it.
+
+    ``places`` None is for all of them.
+    """
+
+    total: int
+    places: Tensor | None = None
+
+    def of(self, everyone: Tensor) -> Tensor:
+        """The rows of this rank, of something that was made for the whole batch."""
+        return everyone if self.places is None else everyone[self.places]
+
+    def first(self, n: int) -> Any:
+        """An index of those rows of this rank that are among the batch's first n."""
+        return slice(n) if self.places is None else self.places < n
+
+
+def restarts() -> int:
+    """How often torchrun has started this process anew."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@contextmanager
+def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
+    """The team of the processes that torchrun started; alone where there is just one.
+
+    A rank that is lost ends the others in one sentence. One that fails tells them why.
+    """
+    if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
+    from torch import distributed
+
+    cuda = device.startswith("cuda")
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # Where nobody else keeps the meeting point, the first rank does.
+    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    try:
+        distributed.init_process_group(
+            "nccl" if cuda else "gloo",
+            store=_open_store("group", keep=rank == 0 and not by_launcher),
+            rank=rank,
+            world_size=size,
+            timeout=LONGEST_WAIT,
+        )
+        watch = Watch(rank, size, lambda: _open_store("watch", seconds=10))
+        watch.start()
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"the ranks did not find each other: {_first_line(error)}") from None
+    try:
+        yield Ranks(watch, halved=halved)
+        distributed.barrier()
+    except LostRankError:
+        raise
+    except BaseException as error:
+        if not watch.tell(error) and isinstance(error, InputError):
+            raise SystemExit(2) from None  # the first rank has said it
+        raise
+    else:
+        distributed.destroy_process_group()
+    finally:
+        watch.stop()
+
+
+def _open_store(name: str, *, keep: bool = False, seconds: float = 600) -> Any:
+    """A connection to where ranks meet. After a restart what was said before does not count."""
+    from torch import distributed
+
+    made: Any = distributed  # its stores are not declared
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = made.TCPStore(host, port, is_master=keep, timeout=timedelta(seconds=seconds))
+    return made.PrefixStore(f"zeroone-{name}-{restarts()}", store)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

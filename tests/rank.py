@@ -1,0 +1,91 @@
+"""One of several processes that train together, started by tests: jobs in, weights out."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from zeroone import TrainSettings, train
+from zeroone.data.embedded import load_embedded
+from zeroone.data.files import load_data
+from zeroone.heads import SoftmaxCE
+from zeroone.layers import LayerPlan
+from zeroone.network import Network
+from zeroone.parallel import ALONE, Ranks, Share
+from zeroone.scaling import Scaling
+from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+
+
+def batches(team, job):
+    """Batches of digits, cut by ownership of the samples: uneven parts, some empty."""
+    digits = load_embedded("digits")
+    dtype = torch.float64 if job.get("double") else torch.float32
+    X, y = torch.from_numpy(digits.X).to(dtype), torch.from_numpy(digits.y)
+    scaling = Scaling.fit(X, dtype)
+    plans = [LayerPlan.parse(layer) for layer in job["hidden"]]
+    shape = (1, 8, 8) if plans[0].kernel else (64,)
+    network = Network.build(shape, plans, 10, SoftmaxCE(), seed=1, dtype=dtype, scaling=scaling)
+    settings = StochasticSettings(**job["settings"])
+    solver = StochasticBCD(network, settings, job["batches"], team=team)
+    cuts = torch.tensor({1: [], 2: [0.3], 4: [0.1, 0.45, 0.5]}[team.size])
+    owner = torch.searchsorted(cuts * len(y), torch.arange(len(y)), right=True)
+    heavy = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) * 2
+    for k in range(job["batches"]):
+        rng = torch.Generator().manual_seed(k)
+        rows = torch.randperm(len(y), generator=rng)[: job["batch"]]
+        places = (owner[rows] == team.rank).nonzero().flatten()
+        share = Share(len(rows), places) if team.size > 1 else None
+        mine = rows[places] if team.size > 1 else rows
+        weights = heavy[mine] if job.get("weighted") else None
+        solver.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
+    return {f"{i}": link.operator.weight for i, link in enumerate(network.links)}
+
+
+def trained(team, job):
+    """A whole training, as the command does it."""
+    split = load_data(job["data"])
+    settings = TrainSettings.from_options(**job["options"])
+    out = Path(job["out"]) if "out" in job else None
+    run = train(
+        split.X,
+        split.y,
+        settings,
+        test=split.test,
+        image=split.shape,
+        team=team,
+        out=out,
+        resume=job.get("resume", False),
+    )
+    found = {f"{i}": link.operator.weight for i, link in enumerate(run.network.links)}
+    errors = [
+        entry[name]
+        for entry in run.record["history"]
+        for name in sorted(entry)
+        if name.endswith("_error") and entry[name] is not None
+    ]
+    return found | {"errors": torch.tensor(errors)}
+
+
+def work(rank, size, meeting, out, jobs):
+    """Do the jobs; of each the weights go into a file."""
+    torch.set_num_threads(1)
+    team = ALONE
+    if size > 1:
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{meeting}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=100),
+        )
+    for name, job in jobs.items():
+        if size > 1:
+            team = Ranks(halved=job.get("halved", False))
+        made = (batches if "batches" in job else trained)(team, job)
+        torch.save(
+            made | {"bytes": torch.tensor(getattr(team, "traffic", 0))},
+            Path(out) / f"{name}-{size}-{rank}.pt",
+        )
+    if size > 1:
+        distributed.destroy_process_group()

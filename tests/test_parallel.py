@@ -1,0 +1,384 @@
+"""Several ranks do what one does; data in shards; a rank that is lost."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rank
+from zeroone import TrainSettings, train
+from zeroone.checks import InputError
+from zeroone.data.embedded import load_embedded
+from zeroone.data.files import load_data
+from zeroone.data.shards import Shards, shard, share_out, write_shards
+from zeroone.parallel import ALONE, Team
+from zeroone.rows import MappedRows
+from zeroone.watch import LostRankError, Watch
+
+SIZES = (1, 2, 4)
+BATCHES = {
+    "dense": {"hidden": [30, 20], "settings": {}},
+    "residual": {"hidden": [30, 20, "25:skip2"], "settings": {"u_step": "drawn"}},
+    # In float32 one of the many bits of images may fall on the other side, and all that follows.
+    "images": {"hidden": ["conv3x3:6:pad1:max2", "conv2x2:5", 12], "settings": {}, "double": True},
+    "pruned": {"hidden": [30, 20], "settings": {"keep": 0.5, "weights": "ternary"}},
+    "weighted": {"hidden": [100, 20], "settings": {"v_step": "solve"}, "weighted": True},
+}
+STOCHASTIC = {"hidden": (30, 20), "epochs": 2, "batch": 128, "validation": 0.2}
+EXACT = {"hidden": (15, 10), "solver": "exact", "max_iter": 6, "dtype": "float64"}
+
+
+def start_ranks(size, jobs, folder):
+    """Processes that do the jobs together; all are copies of one that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "zeroone.training"])
+    meeting = folder / f"meeting-{size}-{time.monotonic_ns()}"
+    ranks = [
+        context.Process(target=rank.work, args=(k, size, str(meeting), str(folder), jobs))
+        for k in range(size)
+    ]
+    for process in ranks:
+        process.start()
+    return ranks
+
+
+def run_ranks(size, jobs, folder):
+    """What each rank ends with, by job."""
+    ranks = start_ranks(size, jobs, folder)
+    for process in ranks:
+        process.join(timeout=240)
+    assert [process.exitcode for process in ranks] == [0] * size
+    return {
+        name: [torch.load(folder / f"{name}-{size}-{rank}.pt") for rank in range(size)]
+        for name in jobs
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """All jobs by one rank, by two and by four: processes are slow to start."""
+    folder = tmp_path_factory.mktemp("ranks")
+    shard(load_embedded("digits"), folder / "even", 5)
+    uneven(folder / "uneven")
+    jobs = {name: job | {"batches": 25, "batch": 64} for name, job in BATCHES.items()}
+    jobs["dense"]["batches"] = 100
+    jobs["halved"] = jobs["dense"] | {"halved": True}
+    jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
+    jobs["even"] = {"data": str(folder / "even"), "options": STOCHASTIC}
+    jobs["uneven"] = {"data": str(folder / "uneven"), "options": STOCHASTIC}
+    jobs["exact"] = {"data": "digits", "options": EXACT}
+    jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
+    return {size: run_ranks(size, jobs, folder) for size in SIZES}
+
+
+def uneven(folder):
+    digits = load_embedded("digits")
+    cuts = [0, 20, 700, 705, 1400, len(digits.y)]
+    pieces = ((digits.X[a:b], digits.y[a:b]) for a, b in pairwise(cuts))
+    write_shards(pieces, folder, test=digits.test, image=digits.shape)
+
+
+def difference(one, other):
+    """Relative, of all weights together."""
+    names = [name for name in one if name.isdigit()]
+    gap = sum(float((one[k] - other[k]).double().square().sum()) for k in names)
+    return (gap / sum(float(one[k].double().square().sum()) for k in names)) ** 0.5
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("name", [*BATCHES, "digits", "even", "uneven"])
+def test_stochastic_solver(name, size, made):
+    (alone,), (first, *others) = made[1][name], made[size][name]
+    assert difference(alone, first) < 1e-4
+    for other in others:
+        assert difference(first, other) == 0
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("name", ["exact", "exact-uneven"])
+def test_exact_solver(name, size, made):
+    (alone,), (first, *others) = made[1][name], made[size][name]
+    assert difference(alone, first) < 1e-9
+    for other in others:
+        assert difference(first, other) == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_shards_are_the_same_data(size, made):
+    """Wherever the cuts are: the same batches, the same errors, the same scaling."""
+    (first, *_) = made[size]["digits"]
+    for name in ("even", "uneven"):
+        assert difference(first, made[size][name][0]) < 1e-4
+        assert torch.allclose(first["errors"], made[size][name][0]["errors"])
+    assert difference(made[size]["exact"][0], made[size]["exact-uneven"][0]) < 1e-9
+
+
+def test_half_sums(made):
+    """Half the traffic, nearly the same network: what rounding takes away comes with the next."""
+    whole, half = made[2]["dense"][0], made[2]["halved"][0]
+    assert 0 < difference(whole, half) < 0.1
+    moments = 4 * 19 * sum(n * (n + 1) // 2 for n in (65, 31, 21))
+    sums = [int(made["bytes"]) - moments for made in (whole, half)]
+    assert 0.4 < sums[1] / sums[0] < 0.75  # solutions and spreads are not rounded
+
+
+def test_another_number_of_ranks_goes_on(tmp_path):
+    """A state is of all ranks: two begin, four go on, one ends."""
+    ends = []
+    for options in (STOCHASTIC | {"epochs": 20}, EXACT | {"max_iter": 50}):
+        job = {
+            "data": "digits",
+            "options": options,
+            "out": str(tmp_path / options.get("solver", "s")),
+        }
+        whole = job | {"out": job["out"] + "-whole"}
+        (whole,) = run_ranks(1, {"whole": whole}, tmp_path)["whole"]
+        for size, limit in ((2, 2), (4, 4)):
+            interrupted(size, job, limit, tmp_path)
+            job["resume"] = True
+        ends.append(difference(whole, run_ranks(1, {"end": job}, tmp_path)["end"][0]))
+    assert ends[0] < 1e-4
+    assert ends[1] < 1e-9
+
+
+def interrupted(size, job, limit, folder):
+    """Stop all ranks once the state is that of iteration ``limit`` or later."""
+    state = Path(job["out"]) / "state.safetensors"
+    ranks = start_ranks(size, {"x": job}, folder)
+    while iterations(state) < limit and all(process.is_alive() for process in ranks):
+        time.sleep(0.01)
+    for process in ranks:
+        process.kill()
+        process.join()
+    assert state.is_file(), "it ended too soon"
+
+
+def iterations(state):
+    from zeroone.storage import STATE, read_tensors
+
+    try:
+        return len(read_tensors(state, STATE, 1)[0]["history"]) - 1
+    except InputError:
+        return -1
+
+
+def test_rows_of_files(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, (50, 7)).astype(np.uint8)
+    files = [X[:20], X[20:20], X[20:21], X[21:]]
+    rows, all_rows = MappedRows(files), torch.from_numpy(X)
+    numbers = torch.tensor([49, 0, 20, 19, 21, 0])
+    assert rows.shape == (50, 7)
+    assert rows.dtype == torch.uint8
+    assert torch.equal(rows[numbers], all_rows[numbers])
+    assert torch.equal(rows[:], all_rows)
+    assert torch.equal(rows[3:30:4], all_rows[3:30:4])
+    some = rows.select(torch.arange(10, 40))
+    assert torch.equal(some[torch.tensor([0, 29])], all_rows[[10, 39]])
+    assert torch.equal(torch.cat(list(some.split(7))), all_rows[10:40])
+    assert torch.equal(some.select(torch.tensor([1, 2]))[:], all_rows[11:13])
+    assert len(rows[torch.empty(0, dtype=torch.long)]) == 0
+
+
+def test_what_was_read_is_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr("zeroone.rows.MOST_MAPPED", 2**20)
+    np.save(tmp_path / "X.npy", np.ones((30_000, 1000), np.uint8))
+    from zeroone.rows import map_file
+
+    rows, before = MappedRows([map_file(tmp_path / "X.npy")]), resident()
+    for part in rows.split(1000):
+        assert bool((part == 1).all())
+    assert resident() - before < 12_000_000  # of the 30 MB that were read
+
+
+def resident():
+    """Bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_shards_are_shared_out():
+    assert share_out([5, 5, 5, 5], 2) == [0, 2, 4]
+    assert share_out([1, 1, 1, 97], 2) == [0, 3, 4]
+    assert share_out([97, 1, 1, 1], 3) == [0, 1, 2, 4]
+    assert share_out([3, 3], 2) == [0, 1, 2]
+
+
+def test_one_process_reads_shards(tmp_path):
+    shard(load_embedded("digits"), tmp_path / "s", 3)
+    sharded, digits = load_data(str(tmp_path / "s")), load_embedded("digits")
+    assert isinstance(sharded.X, Shards)
+    assert np.array_equal(np.asarray(sharded.X), digits.X.astype(np.float32))
+    settings = TrainSettings.from_options(hidden=(12,), epochs=2, validation=0.1)
+    one = train(digits.X, digits.y, settings, test=digits.test)
+    other = train(sharded.X, sharded.y, settings, test=sharded.test)
+    assert torch.equal(one.network.operators[0].weight, other.network.operators[0].weight)
+    assert one.record["result"]["test_error"] == other.record["result"]["test_error"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (lambda f: (f / "X-1.npy").unlink(), "X-1.npy is missing"),
+        (lambda f: (f / "X-1.npy").write_bytes(b"no array"), "missing or damaged"),
+        (lambda f: (f / "y-0.npy").unlink(), "y-0.npy is missing"),
+        (lambda f: np.save(f / "y-0.npy", np.zeros(3)), "another length"),
+        (lambda f: np.save(f / "X-0.npy", np.zeros((3, 64), np.float32)), "another shape"),
+        (lambda f: (f / "shards.json").write_text("{}"), "not a readable index"),
+    ],
+)
+def test_damaged_shards_are_named(damage, match, tmp_path):
+    shard(load_embedded("digits"), tmp_path / "s", 3)
+    damage(tmp_path / "s")
+    with pytest.raises(InputError, match=match):
+        train_on(tmp_path / "s")
+
+
+def train_on(folder):
+    split = load_data(str(folder))
+    train(split.X, split.y, TrainSettings.from_options(hidden=(5,), epochs=1))
+
+
+def test_shards_that_cannot_be_written(tmp_path):
+    with pytest.raises(InputError, match="no shards"):
+        write_shards([], tmp_path / "a")
+    with pytest.raises(InputError, match="features, those before"):
+        write_shards([(np.ones((2, 3)), [0, 1]), (np.ones((2, 4)), [0, 1])], tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "mine.txt").touch()
+    with pytest.raises(InputError, match="not empty"):
+        write_shards([(np.ones((2, 3)), [0, 1])], tmp_path / "c")
+    with pytest.raises(InputError, match="do not make"):
+        shard(load_embedded("digits"), tmp_path / "d", 10_000)
+    few = Shards(tmp_path, [3, 3], 4, "")
+    team = Team()
+    team.rank, team.size = 0, 3
+    with pytest.raises(InputError, match="2 shards for 3 ranks"):
+        few.of(team)
+
+
+class Store:
+    """Where ranks meet, in one process."""
+
+    def __init__(self):
+        self.content = {}
+
+    def set(self, name, value):
+        self.content[name] = value.encode()
+
+    def get(self, name):
+        return self.content[name]
+
+    def check(self, names):
+        return all(name in self.content for name in names)
+
+    def compare_set(self, name, _expected, wanted):
+        self.content.setdefault(name, wanted.encode())
+        return self.content[name]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    for name, seconds in {"BEAT": 0.02, "PATIENCE": 0.3, "QUICK": 0.2, "GRACE": 0.1}.items():
+        monkeypatch.setattr(f"zeroone.watch.{name}", seconds)
+
+
+def test_a_silent_rank_is_named(quick, tmp_path):
+    store, ended = Store(), []
+    watches = [Watch(rank, 3, lambda: store) for rank in range(2)]
+    for watch in watches:
+        watch.start()
+    store.set("beat-2", "7")  # and nothing after that
+    error = watches[0].find_lost("nobody is lost")
+    assert isinstance(error, LostRankError)
+    assert str(error) == (
+        "rank 2 no longer answers; nothing was kept yet: the same command begins again."
+    )
+    watches[1].state = tmp_path / "state"
+    watches[1].state.touch()
+    assert str(tmp_path / "state") in str(watches[1].find_lost(""))
+    for watch in watches:
+        watch.stop()
+    assert not ended
+
+
+def test_a_rank_that_waits_forever_is_ended(quick, monkeypatch):
+    store, said = Store(), []
+    monkeypatch.setattr("zeroone.watch._exit_with", said.append)
+    watch = Watch(0, 2, lambda: store)
+    watch.start()
+    time.sleep(1)
+    watch.stop()
+    assert "rank 1 gave no sign of life" in str(said[0])
+
+
+def test_a_failure_is_told(quick):
+    store = Store()
+    first, second = (Watch(rank, 2, lambda: store) for rank in range(2))
+    for watch in (first, second):
+        watch.start()
+    assert first.tell(InputError("the disk is full."))
+    assert second.tell(OSError("something else"))
+    assert not second.tell(InputError("the disk is full."))  # what the first has said already
+    assert str(second.find_lost("")).startswith("rank 0 stopped: the disk is full; ")
+    first.stop()
+    second.stop()
+
+
+def test_alone_nothing_is_sent():
+    W = torch.ones(3, 2)
+    ALONE.sum_(W)
+    assert ALONE.total(1.0, 2.0) == [1.0, 2.0]
+    assert ALONE.sum_later("W", W)()[0] is W
+    assert ALONE.gather_later(W, 3)() is W
+    assert ALONE.joined(W, torch.arange(3), 3) is W
+    assert ALONE.chunk(7) == ALONE.slice(7) == slice(0, 7)
+
+
+@pytest.mark.parametrize("fault", ["kill", "exit"])
+def test_torchrun(fault, tmp_path):
+    """The command under torchrun: a rank that is killed is named, and a restart goes on."""
+    restarts = "1" if fault == "kill" else "0"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--max-restarts", restarts, "-m", "zeroone", "train", "--data", "digits"]
+    command += ["--hidden", "20", "--threads", "1", "--out", str(tmp_path / "run")]
+    if fault == "exit":  # all ranks refuse it, one says so
+        refused = subprocess.run(
+            [*command, "--epochs", "2", "--batch", "5000"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert refused.returncode
+        assert refused.stderr.count("batch=5000 is larger than") == 1
+        return
+    running = subprocess.Popen(
+        [*command, "--epochs", "60"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    state = tmp_path / "run" / "state.safetensors"
+    while iterations(state) < 2 and running.poll() is None:
+        time.sleep(0.05)
+    os.kill(rank_of(running.pid, 1), signal.SIGKILL)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 0, said
+    assert f"rank 1 no longer answers; the same command with --resume goes on from {state}" in said
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["n_iter"] == 60
+    assert len(record["resumed"]) == 1
+
+
+def rank_of(launcher, rank):
+    """The process of a rank."""
+    for pid in map(int, Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()):
+        if f"RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text().replace("LOCAL_RANK", "_"):
+            return pid
+    raise AssertionError("there is no such rank")
