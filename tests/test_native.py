@@ -115,6 +115,7 @@ def test_blocks_are_widened_before_they_overflow():
 def test_without_a_compiler(monkeypatch):
     """ONNX Runtime does it, and nobody notices but the clock."""
     monkeypatch.setattr(native, "LEAST_WORK", 1)
+    monkeypatch.setattr(native, "LEAST_SAMPLES", 1)
     for name in ("native", "runtime"):
         monkeypatch.setattr(f"zeroone.deploy.{name}.kernels", lambda: Kernels(why_not="a test"))
     rng = np.random.default_rng(2)
@@ -132,6 +133,9 @@ def test_what_runs_it(monkeypatch):
     network = dense(rng, [60, 200, 3], normal)
     X = random_samples(rng, network.inputs, 300)
     assert not pays(network, 10**6)
+    monkeypatch.setattr(native, "LEAST_WORK", 1)
+    assert pays(network, native.LEAST_SAMPLES)
+    assert not pays(network, native.LEAST_SAMPLES - 1)
     monkeypatch.setattr(native, "LEAST_WORK", 100 * (60 * 200 + 600))
     monkeypatch.setattr(Kernels, "pay", True)
     model, wanted = IntegerModel(network), network.scores(X)

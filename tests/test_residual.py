@@ -1,13 +1,10 @@
 """Shortcuts: the forward pass, model files, counts, rivals; solvers in test_residual_solvers."""
 
-import json
-
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch.nn import functional
 
+from model_files import rewritten
 from zeroone import TrainSettings, load
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
@@ -143,16 +140,6 @@ def test_a_saved_network_comes_back_to_the_bit(tmp_path, normal):
     described = [layer.describe() for layer in network.layers]
     assert [layer.describe() for layer in again.layers] == described
     assert described[2]["shortcut"]["skip"] == 3
-
-
-def rewritten(path, change):
-    """The model file with its header and tensors changed."""
-    with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(file.metadata()["zeroone"])
-    change(header, tensors)
-    save_file(tensors, path, metadata={"zeroone": json.dumps(header)})
-    return header
 
 
 def test_only_files_with_shortcuts_have_the_new_version(tmp_path):

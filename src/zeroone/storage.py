@@ -1,5 +1,6 @@
 """Files on disk: written all or nothing, read with suspicion, never unpickled."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -116,9 +117,11 @@ def write_json(path: Path, content: dict[str, Any]) -> Path:
 def write_tensors(
     path: Path, kind: str, header: dict[str, Any], tensors: dict[str, Tensor]
 ) -> Path:
-    """Write tensors and a JSON header as one safetensors file, all or nothing."""
+    """Write tensors, a JSON header and their checksum as one safetensors file, all or nothing."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {kind: json.dumps(header)}  # one key: the same content, the same bytes
+    text = json.dumps(header)
+    # One key, since several would be written in any order: the same content, the same bytes.
+    metadata = {kind: f"{checksum(text, contiguous)} {text}"}
     with replacing(path) as temporary:
         try:
             save_file(contiguous, temporary, metadata=metadata)
@@ -133,13 +136,24 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
         raise InputError(f"there is no {WHAT[kind]} file {path}.")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = _read_header(path, kind, metadata, newest)
+            digest, text = _split_metadata(path, kind, file.metadata() or {})
+            header = _read_header(path, text, newest)
             # Copied into memory of torch's own: products depend, in the last bit, on alignment.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
+    if digest != checksum(text, tensors):
+        raise InputError(f"{path} is damaged: its content does not have the checksum it names.")
     return header, tensors
+
+
+def checksum(text: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of a file's header and of every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def kind_of(path: Path) -> str | None:
@@ -163,11 +177,19 @@ def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tenso
     return header, tensors
 
 
-def _read_header(path: Path, kind: str, metadata: dict[str, str], newest: int) -> dict[str, Any]:
+def _split_metadata(path: Path, kind: str, metadata: dict[str, str]) -> tuple[str, str]:
+    """The checksum and the header, still as text."""
     if kind not in metadata:
         raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
+    digest, _, text = metadata[kind].partition(" ")
+    if len(digest) != hashlib.sha256().digest_size * 2:
+        raise InputError(f"{path} has no checksum: it is damaged, or older than zeroone's first.")
+    return digest, text
+
+
+def _read_header(path: Path, text: str, newest: int) -> dict[str, Any]:
     try:
-        header: dict[str, Any] = json.loads(metadata[kind])
+        header: dict[str, Any] = json.loads(text)
         version = header["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{path} has no readable zeroone header.") from None
