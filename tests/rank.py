@@ -82,6 +82,9 @@ def work(rank, size, meeting, out, jobs):
     for name, job in jobs.items():
         if size > 1:
             team = Ranks(halved=job.get("halved", False))
+            if job.get("memory"):
+                team.share_memory()
+                assert team.describe()["through"] == "memory"
         made = (batches if "batches" in job else trained)(team, job)
         torch.save(
             made | {"bytes": torch.tensor(getattr(team, "traffic", 0))},

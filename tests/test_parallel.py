@@ -26,6 +26,7 @@ from zeroone.watch import LostRankError, Watch
 
 SIZES = (1, 2, 4)
 BY_FOUR = ("dense", "uneven", "exact-uneven")  # that four ranks do, too: they share two cores
+BY_MEMORY = ("dense", "halved", "digits", "exact-uneven")  # that two ranks do once more
 BATCHES = {
     "dense": {"hidden": [30, 20], "settings": {}},
     "residual": {"hidden": [30, 20, "25:skip2"], "settings": {"u_step": "drawn"}},
@@ -78,7 +79,8 @@ def made(tmp_path_factory):
     jobs["uneven"] = {"data": str(folder / "uneven"), "options": STOCHASTIC}
     jobs["exact"] = {"data": "digits", "options": EXACT}
     jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
-    few = {name: jobs[name] for name in BY_FOUR}
+    few = {name: jobs[name] | {"memory": True} for name in BY_FOUR}
+    jobs |= {f"{name}-memory": jobs[name] | {"memory": True} for name in BY_MEMORY}
     return {size: run_ranks(size, few if size == 4 else jobs, folder) for size in SIZES}
 
 
@@ -123,6 +125,13 @@ def test_shards_are_the_same_data(size, made):
         assert difference(first, made[size][name][0]) < 1e-4
         assert torch.allclose(first["errors"], made[size][name][0]["errors"])
     assert difference(made[size]["exact"][0], made[size]["exact-uneven"][0]) < 1e-9
+
+
+@pytest.mark.parametrize("name", BY_MEMORY)
+def test_sums_through_memory(name, made):
+    """As through the group, where moments travel as triangles: to the last bits."""
+    for one, other in zip(made[2][name], made[2][f"{name}-memory"], strict=True):
+        assert difference(one, other) < 1e-15
 
 
 def test_half_sums(made):

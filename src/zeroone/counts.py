@@ -132,7 +132,7 @@ def alive_units(model: Layered) -> list[Tensor]:
         reaching = [
             active_columns(
                 x.operator.weight[alive[x.layer + 1]], x.operator.group, x.operator.n_free
-            )
+            ).cpu()
             for x in links
             if x.source == i
         ]

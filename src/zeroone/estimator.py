@@ -38,6 +38,7 @@ ARGUMENTS = (
     "validation",
     "patience",
     "max_iter",
+    "device",
 )
 SMALL = 200_000  # numbers in X, up to which float64 costs nothing that would be noticed
 
@@ -58,6 +59,8 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: stop after so many epochs without a better error there, and go back to the best
     max_iter: sweeps of the exact solver, or epochs where these are not given; None takes the
         preset's or the solver's
+    device: where ``fit`` trains: 'cpu', or a GPU such as 'cuda'; None takes 'cpu'. The network
+        comes back to the CPU
     preset: 'paper' for the printed settings, with their solver and head
     image_shape: (channels, height, width) or (height, width) of a sample, for convolutions; X may
         then have these axes, too
@@ -94,6 +97,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation: float | None = None,
         patience: int | None = None,
         max_iter: int | None = None,
+        device: str | None = None,
         preset: str | None = None,
         image_shape: tuple[int, ...] | None = None,
         class_weight: Any = None,
@@ -114,6 +118,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation = validation
         self.patience = patience
         self.max_iter = max_iter
+        self.device = device
         self.preset = preset
         self.image_shape = image_shape
         self.class_weight = class_weight

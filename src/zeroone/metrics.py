@@ -53,7 +53,7 @@ def _error_rates(
     with torch.no_grad():
         for rows, labels in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
-            ahead = classes_ahead(model.forward(V0), labels)
+            ahead = classes_ahead(model.forward(V0).cpu(), labels)
             wrong += torch.stack([(ahead >= top).sum() for top in tops])
     *counts, n = team.total(*wrong.tolist(), len(y))
     return [count / n for count in counts]
@@ -81,7 +81,7 @@ class Noise:
     """
 
     def __init__(self, level: float, scaling: Scaling, is_bytes: bool) -> None:
-        self.std = level * (torch.tensor(255.0) if is_bytes else scaling.scale)
+        self.std = level * (torch.tensor(255.0) if is_bytes else scaling.scale.cpu())
         self.dtype = scaling.centre.dtype
         self.rng = torch.Generator().manual_seed(NOISE_SEED)
 

@@ -189,6 +189,20 @@ class Network:
         return self.layers[0].operator.weight.dtype
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.layers[0].operator.weight.device
+
+    def to(self, device: torch.device) -> "Network":
+        """Move all numbers there, in place; raw inputs follow them, results come back."""
+        for link in self.links:
+            link.operator.weight = link.operator.weight.to(device)
+        self.scaling = self.scaling.to(device)
+        if self.body is not None:
+            self.body.to(device)
+        return self
+
+    @property
     def n_features(self) -> int:
         """How many inputs a sample has, those that are left out included."""
         return len(self.scaling.centre)
@@ -243,9 +257,9 @@ class Network:
         return V[1:]
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
-        """The scores U_h of raw inputs, batch by batch."""
+        """The scores U_h of raw inputs, batch by batch; they are on the CPU."""
         parts = torch.split(self.inputs(X), self.batch_rows)
-        return torch.cat([self.forward(self.scaling.apply(rows)) for rows in parts])
+        return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """The class label of each sample; the first one where several lead."""

@@ -10,18 +10,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from zeroone.board import Board, join, reserve
 from zeroone.checks import InputError
 from zeroone.watch import LostRankError, Watch
 
 LONGEST_WAIT = timedelta(hours=24)  # for a sum: who hangs is found by the watch, not by this
 NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what torchrun tells a process
+SWITCH = "ZEROONE_SHARED_MEMORY"
+MOST_READERS = 8  # each reads what every other wrote
 Value = TypeVar("Value")
+Later = Callable[[], Tensor]  # what waits for a tensor
+Combine = Callable[[list[Tensor]], Tensor]  # what makes one of all ranks'
 
 
 class Team:
@@ -93,6 +99,9 @@ ALONE = Team()
 class Ranks(Team):
     """The processes of a ``torch.distributed`` group, the default one.
 
+    On one machine messages go through memory that all see (see ``share_memory``), elsewhere and
+    where they do not fit through the group.
+
     ``traffic``: bytes that were handed over to be added up, and ``waited``: seconds for others'.
     ``halved``: sums of W blocks travel as bfloat16; what rounding takes away is added to the next.
     """
@@ -106,43 +115,52 @@ class Ranks(Team):
         self.watch, self.halved = watch, halved
         self.traffic, self.waited = 0, 0.0
         self._missing: dict[str, Tensor] = {}
+        self.board: Board | None = None
+
+    def share_memory(self) -> None:
+        """Use memory for messages, if the ranks are on one machine and have room there."""
+        found = self.first_word(reserve(self.size) if self.is_first else None)
+        if found is None:
+            return
+        path, half = found
+        board = join(path, self.rank, self.size, half)
+        everyone = self.total(board is not None)[0] == self.size
+        if self.is_first:
+            path.unlink()  # it lives as long as the ranks do
+        self.board = board if everyone else None
 
     def sum_(self, *tensors: Tensor) -> None:
         """Small ones of one dtype travel together."""
-        if len(tensors) == 1:
-            self._add_up(tensors[0])
-            return
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._add_up(flat)
-        start = 0
-        for tensor in tensors:
-            tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-            start += tensor.numel()
+        for tensor, total in zip(tensors, self.sum_later("", *tensors)(), strict=True):
+            tensor.copy_(total)
 
     def sum_symmetric_(self, matrix: Tensor) -> None:
-        """As a triangle: half the traffic."""
+        """As a triangle, half the traffic; where there is no traffic, as it is."""
+        if self.board is not None:
+            self.sum_(matrix)
+            return
         i, j = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
         half = matrix[i, j]
-        self._add_up(half)
+        self.sum_(half)
         matrix[i, j] = half
         matrix[j, i] = half
 
     def largest_(self, tensor: Tensor) -> None:
         """Like a sum."""
-        self._add_up(tensor, self._distributed.ReduceOp.MAX)
+        tensor.copy_(self._combine_later([tensor], largest=True)().view_as(tensor))
 
     def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:
         """The sums travel together, while other work is done."""
         if not tensors:
             return list
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        sent = self._rounded(flat, name) if self.halved and name else flat
-        work = self._try(lambda: self._distributed.all_reduce(sent, async_op=True))
-        self.traffic += sent.numel() * sent.element_size()
+        sent, dtype = list(tensors), tensors[0].dtype
+        if self.halved and name:
+            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            sent = [self._rounded(flat, name)]
+        totals = self._combine_later(sent)
 
         def wait() -> list[Tensor]:
-            self._try(work.wait)
-            parts = torch.split(sent.to(flat.dtype), [tensor.numel() for tensor in tensors])
+            parts = torch.split(totals().to(dtype), [tensor.numel() for tensor in tensors])
             return [p.view_as(tensor) for p, tensor in zip(parts, tensors, strict=True)]
 
         return wait
@@ -152,9 +170,12 @@ class Ranks(Team):
         each = -(-n // self.size)
         sent = own.new_zeros(each, *own.shape[1:])
         sent[: len(own)] = own
+        self.traffic += _bytes(sent)
+        read = self._post(sent)
+        if read is not None:
+            return lambda: read(torch.cat).view(-1, *own.shape[1:])[:n]
         everyone = own.new_empty(each * self.size, *own.shape[1:])
         work = self._try(lambda: self._distributed.all_gather_single(everyone, sent, async_op=True))
-        self.traffic += sent.numel() * sent.element_size()
 
         def wait() -> Tensor:
             self._try(work.wait)
@@ -164,17 +185,21 @@ class Ranks(Team):
 
     def total(self, *numbers: float) -> list[float]:
         """In one message."""
-        return self._reduced(numbers, self._distributed.ReduceOp.SUM)
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        self.sum_(tensor)
+        return [float(number) for number in tensor]
 
     def largest(self, *numbers: float) -> list[float]:
         """In one message."""
-        return self._reduced(numbers, self._distributed.ReduceOp.MAX)
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        self.largest_(tensor)
+        return [float(number) for number in tensor]
 
     def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:
         """Each rank adds its rows to zeros."""
         everyone = torch.zeros(n, *own.shape[1:], dtype=own.dtype, device=own.device)
         everyone[rows] = own
-        self._add_up(everyone)
+        self.sum_(everyone)
         return everyone
 
     def first_word(self, value: Value) -> Value:
@@ -185,7 +210,9 @@ class Ranks(Team):
 
     def describe(self) -> dict[str, Any]:
         """With the bytes that this rank handed over, and the seconds that it waited for sums."""
-        return {"count": self.size, "bytes": self.traffic, "waited": self.waited}
+        through = "group" if self.board is None else "memory"
+        said = {"bytes": self.traffic, "waited": self.waited, "through": through}
+        return {"count": self.size} | said
 
     def keep_state_in(self, path: Path) -> None:
         """The watch may have to say it."""
@@ -200,18 +227,44 @@ class Ranks(Team):
         self._missing[name] = wanted - sent
         return sent
 
-    def _add_up(self, tensor: Tensor, how: Any = None) -> None:
-        packed = tensor.contiguous()
-        how = self._distributed.ReduceOp.SUM if how is None else how
-        self._try(lambda: self._distributed.all_reduce(packed, op=how))
-        self.traffic += packed.numel() * packed.element_size()
-        if packed is not tensor:
-            tensor.copy_(packed)
+    def _combine_later(self, tensors: list[Tensor], *, largest: bool = False) -> Later:
+        """Begin to add up tensors of one dtype, or to find the largest; the result is flat."""
+        self.traffic += sum(map(_bytes, tensors))
+        read = self._post(*tensors)
+        if read is not None:
+            pairwise = torch.maximum if largest else torch.add
+            return lambda: read(lambda found: reduce(pairwise, found))
+        ways = self._distributed.ReduceOp
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        how = ways.MAX if largest else ways.SUM
+        work = self._try(lambda: self._distributed.all_reduce(flat, op=how, async_op=True))
 
-    def _reduced(self, numbers: tuple[float, ...], how: Any) -> list[float]:
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        self._add_up(tensor, how)
-        return [float(number) for number in tensor]
+        def wait() -> Tensor:
+            self._try(work.wait)
+            return flat
+
+        return wait
+
+    def _post(self, *tensors: Tensor) -> Callable[[Combine], Tensor] | None:
+        """Show tensors to the others in memory, if they fit; what is returned reads all ranks'."""
+        board = self.board
+        if board is None:
+            return None
+        note = self._try(lambda: board.post(*tensors, wait=self._look))
+        if note is None:
+            return None
+
+        def read(combine: Combine) -> Tensor:
+            made = combine(self._try(lambda: board.read(note, self._look)))
+            board.close(note)
+            return made
+
+        return read
+
+    def _look(self) -> None:
+        """While waiting for others: whether one of them is lost."""
+        if self.watch is not None and self.watch.lost is not None:
+            raise self.watch.lost
 
     def _try(self, call: Callable[[], Any]) -> Any:
         """A rank that is lost shows in a sum that fails."""
@@ -243,6 +296,10 @@ class Share:
     def first(self, n: int) -> Any:
         """An index of those rows of this rank that are among the batch's first n."""
         return slice(n) if self.places is None else self.places < n
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def restarts() -> int:
@@ -280,7 +337,10 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the ranks did not find each other: {_first_line(error)}") from None
     try:
-        yield Ranks(watch, halved=halved)
+        ranks = Ranks(watch, halved=halved)
+        if not cuda and os.environ.get(SWITCH) != "0" and _on_one_machine(size):
+            ranks.share_memory()
+        yield ranks
         distributed.barrier()
     except LostRankError:
         raise
@@ -292,6 +352,10 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         distributed.destroy_process_group()
     finally:
         watch.stop()
+
+
+def _on_one_machine(size: int) -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(size) and size <= MOST_READERS
 
 
 def _open_store(name: str, *, keep: bool = False, seconds: float = 600) -> Any:

@@ -117,11 +117,18 @@ class Scaling:
         return replace(self, taken=columns if self.taken is None else self.taken[columns])
 
     def apply(self, X: Tensor) -> Tensor:
-        """The scaled inputs, as floating point numbers."""
+        """The scaled inputs, as floating point numbers, where the centre is."""
+        if self.taken is not None:
+            X = X[:, self.taken]
+        X = X.to(self.centre.device).to(self.centre.dtype)  # bytes are quicker to send
         if self.taken is None:
-            return (X.to(self.centre.dtype) - self.centre) / self.scale
+            return (X - self.centre) / self.scale
         scale = self.scale if self.scale.ndim == 0 else self.scale[self.taken]
-        return (X[:, self.taken].to(self.centre.dtype) - self.centre[self.taken]) / scale
+        return (X - self.centre[self.taken]) / scale
+
+    def to(self, device: torch.device) -> "Scaling":
+        """The same on a device; what is known of raw inputs, and which are taken, stays."""
+        return replace(self, centre=self.centre.to(device), scale=self.scale.to(device))
 
 
 def _is_rising(numbers: Tensor, limit: int) -> bool:

@@ -36,6 +36,7 @@ class Watch:
     def __init__(self, rank: int, size: int, open_store: Callable[[], Any]) -> None:
         self.rank, self.size = rank, size
         self.state: Path | None = None
+        self.lost: LostRankError | None = None  # once it is known
         self._open_store = open_store
         self._ended = threading.Event()
         self._reached = time.monotonic()  # when the store last answered
@@ -113,8 +114,9 @@ class Watch:
 
     def _end(self, found: dict[str, Any]) -> None:
         """The main thread may be waiting for a sum that will never come."""
+        self.lost = self._error(found)
         if not self._ended.wait(GRACE):
-            _exit_with(self._error(found))
+            _exit_with(self.lost)
 
     def _on_term(self, *_: Any) -> None:
         """When one rank is gone torchrun ends the others: say which, while there is time."""

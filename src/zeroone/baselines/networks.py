@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 
+import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.activations import ACTIVATIONS
@@ -120,6 +121,11 @@ class FloatNetwork(nn.Module):
     def convolves(self) -> bool:
         """Whether its inputs are images for a convolution."""
         return self.body is not None or len(self.operators[0].shape_in) > 1
+
+    def move(self, device: torch.device) -> "FloatNetwork":
+        """Move all numbers there, in place."""
+        self.scaling = self.scaling.to(device)
+        return self.to(device)
 
     def on_body(self, body: Body, scaling: Scaling) -> "FloatNetwork":
         """The network of these layers, which took a body's features, on the body itself."""

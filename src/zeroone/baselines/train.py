@@ -1,7 +1,7 @@
 """Train a rival on the same data, batches and schedule as a 0/1 network."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from zeroone.baselines.adam import AdamRule
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
+from zeroone.device import find_device
 from zeroone.parallel import ALONE, Team
 from zeroone.records import new_record
 from zeroone.training import Callback, TrainSettings
@@ -17,7 +18,7 @@ from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
 from zeroone.training.parts import Labelled, Task
-from zeroone.training.run import describe, open_checkpoint
+from zeroone.training.run import describe, open_checkpoint, part_errors
 
 # The settings of training that a rival shares with a 0/1 network; it has no use for others.
 USED = (
@@ -58,7 +59,8 @@ def train_rival(
     """
     task = Task.prepare(X, y, settings, test, name, image, features, None, team)
     s, part = settings.stochastic, task.parts["train"]
-    model = start(task, rival, settings)
+    model = start(task, rival, settings).move(find_device(settings.device))
+    task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
         part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
@@ -76,8 +78,10 @@ def train_rival(
         resume=resume,
         team=team,
     )
+    errors = part_errors(model, task.parts, team)
+    task = replace(task, scaling=model.move(torch.device("cpu")).scaling)
     record = new_record("train", described, settings.seed) | {"ranks": team.describe()}
-    record |= describe(learner, task, outcome, noise, team)
+    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
     return task.whole(model), record
 
 

@@ -84,6 +84,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
 )
 @click.option("--validation", type=float, help="Share of the training part to hold out.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or float64.")
+@click.option("--device", help="Where batches are computed: cpu (default), cuda, cuda:1, ...")
 @click.option("--csv", "csv_path", type=click.Path(path_type=Path), help="A line an epoch, here.")
 @click.option(
     "--tensorboard", type=click.Path(path_type=Path), help="Folder for TensorBoard, if installed."

@@ -47,7 +47,7 @@ def train_one(
     for logger in loggers:
         logger.check()
     plan = Plan.of(options, preset)
-    with together(halved=half_sums) as team:
+    with together(halved=half_sums, device=plan.settings.device) as team:
         split = load_data(data, data_dir=data_dir, label=label)
         if restarts():
             resume = team.first_word(any(out.rglob(STATE)))

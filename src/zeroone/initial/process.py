@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from zeroone.baselines.train import describe_rival, train_rival
 from zeroone.bodies import Body, check_image
 from zeroone.checks import InputError
 from zeroone.data.shards import Shards
+from zeroone.device import find_device
 from zeroone.heads import make_head
 from zeroone.initial.settings import InitialSettings
 from zeroone.initial.store import cached_features
@@ -141,9 +143,12 @@ def make_features(
     for part, inputs in parts.items():
         if not team.is_first:
             team.first_word(None)  # the first rank computes them
-        made[part] = cached_features(folder / f"{part}.npy", network, inputs, callbacks[1])
+        device = find_device(settings.device)
+        path = folder / f"{part}.npy"
+        made[part] = cached_features(path, network.to(device), inputs, callbacks[1])
         if team.is_first:
             team.first_word(None)
+    network.to(torch.device("cpu"))
     return Features(network, made["train"], made.get("test"), record)
 
 

@@ -66,5 +66,6 @@ class InitialSettings:
             validation=settings.validation,
             dtype=settings.dtype,
             seed=settings.seed,
+            device=settings.device,
             stochastic=StochasticSettings(epochs=self.epochs, batch=self.batch),
         )

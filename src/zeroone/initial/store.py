@@ -50,7 +50,7 @@ def _compute(
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
         batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
         for done, rows in enumerate(batches, start=1):
-            array[rows] = network.features(network.scaling.apply(inputs[rows])).numpy()
+            array[rows] = network.features(network.scaling.apply(inputs[rows])).cpu().numpy()
             for callback in callbacks:
                 callback.on_batch(1, done, len(batches))
         array.flush()

@@ -312,6 +312,7 @@ class ExactBCD:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()``."""
+        state = {name: T.to(self.network.device) for name, T in state.items()}
         for i, op in enumerate(self.network.operators):
             op.weight = state[f"W{i}"]
         for link in self.network.shortcuts:

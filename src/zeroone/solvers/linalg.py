@@ -18,7 +18,7 @@ def damped_gain(W: Tensor, damping: float) -> Tensor:
     It costs nothing that grows with the number of samples. Empty columns of W drop out at once.
     """
     used = (W != 0).any(dim=0)
-    gain = torch.zeros(W.shape[1], W.shape[0], dtype=W.dtype)
+    gain = W.new_zeros(W.shape[1], W.shape[0])
     gain[used] = _full_gain(W[:, used].double(), damping).to(W.dtype)
     return gain
 

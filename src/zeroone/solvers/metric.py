@@ -151,6 +151,6 @@ class Metric:
         return {"moment": self.moment, "R": self.R, "mean": self.mean, "dead": self.dead}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
+        """Go on from ``state()``, whose tensors are where they belong."""
         self.moment, self.R, self.mean = state["moment"], state["R"], state["mean"]
-        self.dead = state["dead"]
+        self.dead = state["dead"].cpu()

@@ -91,7 +91,7 @@ def u_drawn(
     share = share or Share(len(D))
     each = 1.0 if weights is None else as_column(weights, D)
     shape = (share.total, *D.shape[1:])
-    draws = share.of(torch.rand(shape, dtype=D.dtype, device=D.device, generator=rng))
+    draws = share.of(torch.rand(shape, dtype=D.dtype, generator=rng)).to(D.device)
     return torch.where(draws * each < probability.abs(), margin * probability.sign() * each, 0)
 
 

@@ -329,7 +329,7 @@ class StochasticBCD:
         """
         if not self.latents or i == len(self.network.layers) - 1:
             return
-        shift = torch.zeros((), dtype=self.network.dtype)
+        shift = self.network.layers[i].operator.weight.new_zeros(())
         for link, metric in self._blocks:
             if link.layer == i:
                 L, W = self._latent(link).linear, link.operator.linear
@@ -383,13 +383,13 @@ class StochasticBCD:
         return [(link, metric) for link, metric in self._blocks if link.source == i]
 
     def _removal_costs(self, i: int) -> Tensor:
-        """Of each unit (or input) that V[i] holds, in all its consumers together."""
+        """Of each unit (or input) that V[i] holds, in all its consumers together; on the CPU."""
         return add_up(
             [
                 removal_costs(link.operator.linear, metric.inverse(), link.operator.group)
                 for link, metric in self._consumers(i)
             ]
-        )
+        ).cpu()
 
     def _unpaid(self, i: int, costs: Tensor) -> Tensor:
         """With ``lam``: the inputs of layer i that cost less to remove than their price.
@@ -452,15 +452,19 @@ class StochasticBCD:
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``, with the units that were left then."""
+        """Go on from ``state()``, with the units that were left then.
+
+        Numbers of units stay on the CPU.
+        """
+        device = self.network.device
         self.k, self.typical_costs = int(state["k"]), state["typical_costs"].clone()
         self.units = [state[f"units{i}"] for i in range(len(self.units))]
         widths = [self.network.operators[0].n_in, *(len(units) for units in self.units)]
         for link, metric in self._blocks:
             place = _place(link)
-            operator = link.operator.resized(state[f"W{place}"], widths[link.source])
+            operator = link.operator.resized(state[f"W{place}"].to(device), widths[link.source])
             self.network.replace(link, operator)
-            metric.restore({name: state[f"{name}{place}"] for name in metric.state()})
+            metric.restore({name: state[f"{name}{place}"].to(device) for name in metric.state()})
         if self.settings.weights != "real" and self.k:
             self._begin_projection()
             for i in range(len(self.network.layers)):
@@ -504,7 +508,7 @@ def _place(link: Link) -> str:
 
 def _empty_columns(op: Operator) -> Tensor:
     """Of inputs that were removed earlier: they stay so."""
-    return (op.linear == 0).all(dim=0).nonzero().flatten()
+    return (op.linear == 0).all(dim=0).nonzero().flatten().cpu()
 
 
 def _others(n: int, gone: Tensor) -> Tensor:

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.checks import InputError
 from zeroone.counts import counts
+from zeroone.device import find_device
 from zeroone.heads import make_head
 from zeroone.layers import Layer, LayerPlan
 from zeroone.metrics import Model, error_rates, noise_errors
@@ -108,12 +110,13 @@ def train(
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
+    device = find_device(settings.device)
     task = Task.prepare(X, y, settings, test, name, image, features, sample_weight, team)
     if start is None:
         network = make_network(task, settings)
     else:
         network = deepcopy(check_start(start, task, settings))
-        task = replace(task, scaling=network.scaling)
+    task = replace(task, scaling=network.to(device).scaling)
     if feature_names is not None:
         network.name_features(feature_names)
     learner = _make_learner(network, task, settings, team, fresh=start is None)
@@ -133,8 +136,10 @@ def train(
         resume=resume,
         team=team,
     )
+    errors = part_errors(network, task.parts, team)
+    task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
     record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.describe()}
-    record |= describe(learner, task, outcome, noise, team)
+    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
     record["network"] = [layer.describe() for layer in network.layers]
     finished = Run(task.whole(network), outcome.status, outcome.reason, record)
     if checkpoint and out is not None and team.is_first:
@@ -207,7 +212,8 @@ def _make_learner(
     if settings.solver == "exact":
         mine = part.mine(team)
         V0 = task.scaling.apply(mine.X[:])
-        return Sweeps(ExactBCD(network, V0, mine.y, settings.exact, team), part.own_rows(team))
+        solver = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
+        return Sweeps(solver, part.own_rows(team))
     s = settings.stochastic
     plan = BatchPlan.make(
         part,
@@ -227,10 +233,13 @@ def describe(
     learner: Learner,
     task: Task,
     outcome: Outcome,
+    errors: dict[str, float],
     noise: Sequence[float] = (),
-    team: Team = ALONE,
 ) -> dict[str, Any]:
-    """The part of a record that tells what was trained on what, and how it went."""
+    """The part of a record that tells what was trained on what, and how it went.
+
+    ``errors``: see ``part_errors``. The learner's model is back on the CPU.
+    """
     history, progress = outcome.history, outcome.progress
     model = task.whole(learner.model)
     last = history[progress.best_iteration] if progress.best else history[-1]
@@ -251,7 +260,7 @@ def describe(
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
-            **_errors(learner.model, task.parts, team),
+            **errors,
             **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
@@ -261,7 +270,7 @@ def describe(
     }
 
 
-def _errors(model: Model, parts: dict[str, Part], team: Team) -> dict[str, float]:
+def part_errors(model: Model, parts: dict[str, Part], team: Team = ALONE) -> dict[str, float]:
     """Of each part, all samples: ``train_error``, ``train_top5_error`` and so on."""
     mine = {name: part.mine(team) for name, part in parts.items()}
     return {

@@ -35,6 +35,8 @@ class TrainSettings:
     patience: stop after that many iterations without a better validation error, and go back to
         the best weights (once all units that go have gone); None trains to the end. On small
         data an iteration is a small part of the schedule: give it room
+    device: where batches are computed, 'cpu' or a GPU such as 'cuda'; what is drawn at random is
+        the same everywhere. It is no part of what a run is: ``describe`` leaves it out
     """
 
     hidden: tuple[int | str, ...] = (256, 256)
@@ -49,6 +51,7 @@ class TrainSettings:
     patience: int | None = None
     dtype: str = "float32"
     seed: int = 0
+    device: str = "cpu"
     stochastic: StochasticSettings = field(default_factory=StochasticSettings)
     exact: ExactSettings = field(default_factory=ExactSettings)
 
@@ -111,11 +114,12 @@ class TrainSettings:
 
     def describe(self) -> dict[str, Any]:
         """All settings that count: those of the other solver are left out."""
-        return {k: v for k, v in asdict(self).items() if k not in SOLVERS or k == self.solver}
+        left_out = {"device", *SOLVERS} - {self.solver}
+        return {k: v for k, v in asdict(self).items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:
         """The same, those of the solver among the others."""
-        common = {k: v for k, v in asdict(self).items() if k not in SOLVERS}
+        common = {k: v for k, v in self.describe().items() if k not in SOLVERS}
         return common | asdict(self.own)
 
 
