@@ -212,8 +212,8 @@ def _make_learner(
     if settings.solver == "exact":
         mine = part.mine(team)
         V0 = task.scaling.apply(mine.X[:])
-        solver = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
-        return Sweeps(solver, part.own_rows(team))
+        exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
+        return Sweeps(exact, part.own_rows(team))
     s = settings.stochastic
     plan = BatchPlan.make(
         part,
