@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/zeroone demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -62,7 +62,9 @@ def run(function, args, kwargs):
     if goes is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
     out = function(*tree_map(_near, args), **tree_map(_near, kwargs))
-    if name == "aten::copy_" or name.endswith("_") or "out" in kwargs:
+    if not function._schema.returns:
+        return None
+    if name.endswith("_") or "out" in kwargs:
         return args[0] if "out" not in kwargs else kwargs["out"]
     is_far = goes == DEVICE if goes is not None else bool(far)
     return tree_map(lambda T: Far(T) if isinstance(T, torch.Tensor) else T, out) if is_far else out

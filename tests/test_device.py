@@ -9,6 +9,7 @@ from zeroone import Callback, TrainSettings, ZeroOneClassifier, train
 from zeroone.checks import InputError
 from zeroone.data.embedded import load_embedded
 from zeroone.device import find_device
+from zeroone.initial import InitialSettings, train_on_body
 
 
 class Look(Callback):
@@ -106,3 +107,31 @@ def test_the_command_takes_a_device(command):
     code, _, error = command("train", "--data", "digits", "--device", "nowhere", "--out", "run")
     assert code == 2
     assert "unknown device 'nowhere'" in error
+
+
+@pytest.fixture
+def swapping():
+    """A module's parameters become other objects on another device, as the disguise needs it."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@pytest.mark.usefixtures("swapping")
+def test_the_initial_process_elsewhere(tmp_path):
+    """Adam, the features and the layers on them."""
+    digits = load_embedded("digits")
+    runs = []
+    for device in ("cpu", str(DEVICE)):
+        settings = TrainSettings.from_options(hidden=(16,), epochs=1, device=device)
+        arguments = {"test": digits.test, "image": digits.shape, "out": tmp_path / device}
+        with Elsewhere():
+            runs.append(
+                train_on_body(digits.X, digits.y, InitialSettings("tiny", 1), settings, **arguments)
+            )
+    here, there = runs
+    for one, other in zip(here.network.operators, there.network.operators, strict=True):
+        assert torch.allclose(one.weight, other.weight, atol=1e-5)
+    assert here.record["initial"]["result"] == there.record["initial"]["result"] | {
+        "seconds": here.record["initial"]["result"]["seconds"]
+    }

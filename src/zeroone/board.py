@@ -20,7 +20,7 @@ MEMORY = Path("/dev/shm")
 HALF = 2**25  # bytes: a rank has two halves, one for what is posted, one for what is still read
 LEAST_HALF = 2**20
 LINE = 64  # bytes between numbers that different ranks write
-EAGER = 0.002  # seconds of waiting without sleep
+EAGER = 0.0005  # seconds of waiting without sleep
 NAP = 0.0001
 
 

@@ -22,7 +22,8 @@ class AdamRule:
     ) -> None:
         self.model, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0
-        self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=True)
+        fused = next(model.parameters()).device.type in {"cpu", "cuda"}
+        self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=fused)
 
     @property
     def settled(self) -> bool:
