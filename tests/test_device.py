@@ -59,7 +59,7 @@ def test_the_same_numbers_elsewhere(options):
 
 def test_weights_and_a_trained_start_elsewhere():
     heavy = np.linspace(0.5, 2, len(load_embedded("digits").y))
-    options = {"hidden": (16,), "epochs": 1}
+    options = {"hidden": (16,), "epochs": 3, "lam": 0.5}
     here = trained(options, sample_weight=heavy)
     further = trained(options, start=here.network)
     with Elsewhere():

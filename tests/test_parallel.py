@@ -21,7 +21,7 @@ from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.data.shards import Shards, shard, share_out, write_shards
 from zeroone.parallel import ALONE, Team
-from zeroone.rows import MappedRows
+from zeroone.rows import MappedRows, map_file
 from zeroone.watch import LostRankError, Watch
 
 SIZES = (1, 2, 4)
@@ -183,14 +183,23 @@ def iterations(state):
         return -1
 
 
-def test_rows_of_files(tmp_path):
+def saved(path, array):
+    np.save(path, array)
+    return map_file(path)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_rows_of_files(dtype, on_disk, tmp_path):
     rng = np.random.default_rng(0)
-    X = rng.integers(0, 256, (50, 7)).astype(np.uint8)
+    X = rng.integers(0, 256, (50, 7)).astype(dtype)
     files = [X[:20], X[20:20], X[20:21], X[21:]]
+    if on_disk:
+        files = [saved(tmp_path / f"{k}.npy", file) for k, file in enumerate(files)]
     rows, all_rows = MappedRows(files), torch.from_numpy(X)
     numbers = torch.tensor([49, 0, 20, 19, 21, 0])
     assert rows.shape == (50, 7)
-    assert rows.dtype == torch.uint8
+    assert rows.dtype == all_rows.dtype
     assert torch.equal(rows[numbers], all_rows[numbers])
     assert torch.equal(rows[:], all_rows)
     assert torch.equal(rows[3:30:4], all_rows[3:30:4])
@@ -203,13 +212,22 @@ def test_rows_of_files(tmp_path):
 
 def test_what_was_read_is_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr("zeroone.rows.MOST_MAPPED", 2**20)
-    np.save(tmp_path / "X.npy", np.ones((30_000, 1000), np.uint8))
-    from zeroone.rows import map_file
-
-    rows, before = MappedRows([map_file(tmp_path / "X.npy")]), resident()
+    file = saved(tmp_path / "X.npy", np.ones((30_000, 1000), np.uint8))
+    rows, before = MappedRows([file]), resident()
     for part in rows.split(1000):
         assert bool((part == 1).all())
     assert resident() - before < 12_000_000  # of the 30 MB that were read
+    for _ in range(30):
+        some = torch.randint(30_000, (1000,))
+        assert bool((rows[some] == 1).all())
+    assert resident() - before < 12_000_000  # of as much, here and there
+
+
+def test_a_file_that_becomes_shorter_is_named(tmp_path):
+    rows = MappedRows([saved(tmp_path / "X.npy", np.ones((100, 1000), np.uint8))])
+    os.truncate(tmp_path / "X.npy", 50_000)
+    with pytest.raises(InputError, match=r"X\.npy has become shorter"):
+        rows[torch.tensor([3, 90])]
 
 
 def resident():

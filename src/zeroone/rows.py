@@ -1,7 +1,13 @@
-"""Samples that stay on disk: a matrix in memory-mapped files, read where it is asked for."""
+"""Samples that stay on disk: a matrix in memory-mapped files, read where it is asked for.
+
+In their order rows come through the mapping. Here and there they are read one by one: with each
+page that is touched the system maps all that it holds around it, hundreds of times a row.
+"""
 
 import math
 import mmap
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from zeroone.checks import InputError
 
 MOST_MAPPED = 2**27  # bytes of files that may be in memory before they are let go
 
@@ -24,6 +32,7 @@ class MappedRows:
         self.files, self.chosen = list(files), chosen
         self.starts = torch.tensor([0, *np.cumsum([len(file) for file in files]).tolist()])
         self._mapped = 0
+        self._handles: dict[int, int] = {}  # of the files that were opened to read rows one by one
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -45,15 +54,32 @@ class MappedRows:
         if numbers.dtype == torch.bool:
             numbers = numbers.nonzero().flatten()
         wanted = (numbers if self.chosen is None else self.chosen[numbers]).numpy()
+        in_order = isinstance(rows, slice) and self.chosen is None
         found = np.empty((len(wanted), self.shape[1]), self.files[0].dtype)
         of_file = np.searchsorted(self.starts.numpy(), wanted, side="right") - 1
-        for k in np.unique(of_file):
-            there = of_file == k
-            found[there] = self.files[k][wanted[there] - int(self.starts[k])]
-        self._mapped += max(found.nbytes, len(wanted) * mmap.PAGESIZE)
+        for k in np.unique(of_file).tolist():
+            there, numbers_there = of_file == k, wanted[of_file == k] - int(self.starts[k])
+            if in_order or not _can_be_opened(self.files[k]):
+                found[there] = self.files[k][numbers_there]
+            else:
+                self._read(k, numbers_there, there.nonzero()[0], found)
+        self._mapped += found.nbytes if in_order else 0
         if self._mapped > MOST_MAPPED:
             self._let_go()
         return torch.from_numpy(found)
+
+    def _read(self, k: int, rows: NDArray[Any], places: NDArray[Any], found: NDArray[Any]) -> None:
+        """Read rows of file k, each into its place."""
+        file: Any = self.files[k]
+        if k not in self._handles:
+            self._handles[k] = os.open(file.filename, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._handles[k])
+        handle, size = self._handles[k], file.strides[0]
+        memory = found.reshape(-1).view(np.uint8).data
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            own = memory[place * size : (place + 1) * size]
+            if os.preadv(handle, [own], file.offset + row * size) != size:
+                raise InputError(f"{file.filename} has become shorter while it was read.")
 
     def select(self, rows: Tensor) -> "MappedRows":
         """These rows, still on disk."""
@@ -80,6 +106,11 @@ class MappedRows:
             mapping = getattr(file, "_mmap", None)
             if mapping is not None and hasattr(mmap, how):
                 mapping.madvise(getattr(mmap, how))
+
+
+def _can_be_opened(file: NDArray[Any]) -> bool:
+    """Whether it is a file of rows, on a system that reads at any place."""
+    return isinstance(file, np.memmap) and file.flags.c_contiguous and hasattr(os, "preadv")
 
 
 Rows = Tensor | MappedRows
