@@ -171,6 +171,20 @@ def test_scaling_matches_the_definition_on_bytes():
     assert float(Scaling.fit(torch.ones(3, 2)).scale) == 1.0
 
 
+@pytest.mark.parametrize("n", [1, 258, 259, 5000])
+def test_scaling_of_bytes_is_that_of_numbers(n):
+    """One pass over bytes gives what two passes over floating point numbers do, to rounding."""
+    generator = torch.Generator().manual_seed(n)
+    X = torch.randint(0, 256, (n, 6), dtype=torch.uint8, generator=generator)
+    X[:, 0], X[:, 1], X[:, 2] = 255, 0, 254  # constants
+    X[0, 2] = 254 + (n > 1)  # and one that nearly is
+    bytewise = Scaling.fit(X, torch.float64, "feature")
+    numbers = Scaling.fit(X.double(), torch.float64, "feature")
+    assert torch.equal(bytewise.centre, X.double().mean(dim=0))
+    assert torch.allclose(bytewise.scale, numbers.scale, rtol=1e-9)
+    assert bytewise.scale[:2].tolist() == [1, 1]
+
+
 def test_bytes_stay_bytes_until_a_batch_is_taken():
     X = np.random.default_rng(0).integers(0, 256, size=(50, 6), dtype=np.uint8)
     run = train(X, np.arange(50) % 2, TrainSettings.from_options(hidden=(4,), epochs=1))
