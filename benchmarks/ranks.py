@@ -60,16 +60,17 @@ def measure(ranks: int, batch: int, words: list[str], folder: Path) -> dict[str,
     record = json.loads((out / "record.json").read_text())
     (out / "record.json").unlink()
     batches = record["plan"]["batches"] * record["plan"]["epochs"]
-    through = record["ranks"].get("through", "")
+    said = {"bytes_sent": 0, "bytes_shared": 0, "waited": 0.0} | record["ranks"]
+    through = "memory" if said["bytes_shared"] else "group"
     each, moments = bytes_a_batch(ranks, 60_000 / record["plan"]["batches"], through)
     observed = min(batches, OBSERVED) + len(range(OBSERVED, batches, OBSERVED))
     return {
         "ranks": ranks,
         "batch": batch,
         "seconds": record["history"][-1]["seconds"],
-        "waited": record["ranks"].get("waited", 0.0) / 2,  # an epoch
-        "through": through,
-        "bytes": record["ranks"].get("bytes", 0),
+        "waited": said["waited"] / 2,  # an epoch
+        "bytes_sent": said["bytes_sent"],
+        "bytes_shared": said["bytes_shared"],
         "expected": (batches * each + observed * moments) if ranks > 1 else 0,
         "carried": carried,
         "error": record["result"]["test_error"],

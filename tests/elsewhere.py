@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")  # whose name needs no driver
-CROSSING = ("aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put", "aten::index_put_")
-CROSSING += ("aten::_index_put_impl_",)
+CROSSING = ("aten::copy_", "aten::_to_copy")
+INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
 class Far(torch.Tensor):
@@ -41,12 +41,7 @@ class Far(torch.Tensor):
 class Elsewhere(TorchDispatchMode):
     """While it is entered there is such a device."""
 
-    def __init__(self):
-        super().__init__()
-        self.operations = 0
-
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.operations += 1
         return run(function, args, kwargs or {})
 
 
@@ -54,10 +49,14 @@ def run(function, args, kwargs):
     given, _ = tree_flatten((args, kwargs))
     tensors = [T for T in given if isinstance(T, torch.Tensor)]
     far = [T for T in tensors if isinstance(T, Far)]
-    near = [T for T in tensors if not isinstance(T, Far) and T.ndim]
     name = function._schema.name
+    if name in INDEXING and isinstance(args[0], Far):  # by numbers that may be here
+        tensors = [T for T in (args[0], *args[2:]) if isinstance(T, torch.Tensor)]
+    near = [T for T in tensors if not isinstance(T, Far) and (T.ndim or name == "aten::cat")]
     if far and near and name not in CROSSING:
         raise RuntimeError(f"{name} of tensors on two devices")
+    if kwargs.get("generator") is not None and (far or _is_far(kwargs.get("device"))):
+        raise RuntimeError(f"{name} on one device by a generator on another")
     goes = torch.device(kwargs["device"]) if kwargs.get("device") is not None else None
     if goes is not None:
         kwargs = kwargs | {"device": torch.device("cpu")}
@@ -66,8 +65,12 @@ def run(function, args, kwargs):
         return None
     if name.endswith("_") or "out" in kwargs:
         return args[0] if "out" not in kwargs else kwargs["out"]
-    is_far = goes == DEVICE if goes is not None else bool(far)
+    is_far = _is_far(goes) if goes is not None else bool(far)
     return tree_map(lambda T: Far(T) if isinstance(T, torch.Tensor) else T, out) if is_far else out
+
+
+def _is_far(device):
+    return device is not None and torch.device(device) == DEVICE
 
 
 def _near(x):

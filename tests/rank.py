@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from zeroone import TrainSettings, train
+from zeroone import TrainSettings, postbox, train
 from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.heads import SoftmaxCE
@@ -15,6 +15,8 @@ from zeroone.network import Network
 from zeroone.parallel import ALONE, Ranks, Share
 from zeroone.scaling import Scaling
 from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+
+WAYS = ("sent", "shared")
 
 
 def batches(team, job):
@@ -82,12 +84,12 @@ def work(rank, size, meeting, out, jobs):
     for name, job in jobs.items():
         if size > 1:
             team = Ranks(halved=job.get("halved", False))
-            if job.get("memory"):
+            if "memory" in job:
+                postbox.HALF = postbox.LEAST_HALF = job["memory"]
                 team.share_memory()
-                assert team.describe()["through"] == "memory"
         made = (batches if "batches" in job else trained)(team, job)
         torch.save(
-            made | {"bytes": torch.tensor(getattr(team, "traffic", 0))},
+            made | {f"bytes_{how}": torch.tensor(getattr(team, how, 0)) for how in WAYS},
             Path(out) / f"{name}-{size}-{rank}.pt",
         )
     if size > 1:

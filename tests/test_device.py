@@ -103,6 +103,14 @@ def test_devices_that_are_not_there(name, sentence):
         ZeroOneClassifier(device=name).fit(np.eye(8), np.arange(8) % 2)
 
 
+def test_a_device_may_be_given_as_torch_has_it():
+    settings = TrainSettings(device=torch.device("cpu"))
+    assert settings.device == "cpu"
+    assert "device" not in settings.describe() | settings.flat()
+    with pytest.raises(InputError, match="no device 'meta'"):  # outside its disguise
+        find_device("meta")
+
+
 def test_the_command_takes_a_device(command):
     code, _, error = command("train", "--data", "digits", "--device", "nowhere", "--out", "run")
     assert code == 2

@@ -9,19 +9,20 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import rank
-from zeroone import TrainSettings, train
+from zeroone import TrainSettings, parallel, train
 from zeroone.checks import InputError
 from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.data.shards import Shards, shard, share_out, write_shards
-from zeroone.parallel import ALONE, Team
-from zeroone.rows import MappedRows, map_file
+from zeroone.parallel import ALONE, Ranks, Team
+from zeroone.rows import MappedRows, Opened, map_file
 from zeroone.watch import LostRankError, Watch
 
 SIZES = (1, 2, 4)
@@ -77,16 +78,19 @@ def made(tmp_path_factory):
     jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
     jobs["even"] = {"data": str(folder / "even"), "options": STOCHASTIC}
     jobs["uneven"] = {"data": str(folder / "uneven"), "options": STOCHASTIC}
+    uneven(folder / "lopsided", [0, 2, 1437])
+    jobs["lopsided"] = {"data": str(folder / "lopsided"), "options": STOCHASTIC}
     jobs["exact"] = {"data": "digits", "options": EXACT}
     jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
-    few = {name: jobs[name] | {"memory": True} for name in BY_FOUR}
-    jobs |= {f"{name}-memory": jobs[name] | {"memory": True} for name in BY_MEMORY}
+    few = {name: jobs[name] | {"memory": 2**20} for name in BY_FOUR}
+    few["dense"].pop("memory")
+    jobs |= {f"{name}-memory": jobs[name] | {"memory": 2**20} for name in BY_MEMORY}
+    jobs["dense-mixed"] = jobs["dense"] | {"memory": 2**12}  # of which the largest do not fit
     return {size: run_ranks(size, few if size == 4 else jobs, folder) for size in SIZES}
 
 
-def uneven(folder):
+def uneven(folder, cuts=(0, 20, 700, 705, 1400, 1437)):
     digits = load_embedded("digits")
-    cuts = [0, 20, 700, 705, 1400, len(digits.y)]
     pieces = ((digits.X[a:b], digits.y[a:b]) for a, b in pairwise(cuts))
     write_shards(pieces, folder, test=digits.test, image=digits.shape)
 
@@ -100,7 +104,11 @@ def difference(one, other):
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [*((name, 2) for name in (*BATCHES, "digits", "even", "uneven")), ("dense", 4), ("uneven", 4)],
+    [
+        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven", "lopsided")),
+        ("dense", 4),
+        ("uneven", 4),
+    ],
 )
 def test_stochastic_solver(name, size, made):
     (alone,), (first, *others) = made[1][name], made[size][name]
@@ -121,7 +129,7 @@ def test_exact_solver(name, size, made):
 def test_shards_are_the_same_data(size, made):
     """Wherever the cuts are: the same batches, the same errors, the same scaling."""
     (first, *_) = made[size]["digits"]
-    for name in ("even", "uneven"):
+    for name in ("even", "uneven", "lopsided"):
         assert difference(first, made[size][name][0]) < 1e-4
         assert torch.allclose(first["errors"], made[size][name][0]["errors"])
     assert difference(made[size]["exact"][0], made[size]["exact-uneven"][0]) < 1e-9
@@ -131,7 +139,18 @@ def test_shards_are_the_same_data(size, made):
 def test_sums_through_memory(name, made):
     """As through the group, where moments travel as triangles: to the last bits."""
     for one, other in zip(made[2][name], made[2][f"{name}-memory"], strict=True):
+        assert difference(one, other) < 1e-15 or name == "halved"
+        assert difference(one, other) < 0.1  # halved sums are added up in float32 there
+        assert int(one["bytes_shared"]) == 0
+        assert int(other["bytes_sent"]) == 8  # whether all found the memory
+        assert int(other["bytes_shared"]) >= int(one["bytes_sent"]) > 0
+
+
+def test_what_does_not_fit_into_memory_goes_through_the_group(made):
+    for one, other in zip(made[2]["dense"], made[2]["dense-mixed"], strict=True):
         assert difference(one, other) < 1e-15
+        assert int(other["bytes_sent"]) > 0
+        assert int(other["bytes_shared"]) > 0
 
 
 def test_half_sums(made):
@@ -139,7 +158,7 @@ def test_half_sums(made):
     whole, half = made[2]["dense"][0], made[2]["halved"][0]
     assert 0 < difference(whole, half) < 0.1
     moments = 4 * 19 * sum(n * (n + 1) // 2 for n in (65, 31, 21))
-    sums = [int(made["bytes"]) - moments for made in (whole, half)]
+    sums = [int(made["bytes_sent"]) - moments for made in (whole, half)]
     assert 0.4 < sums[1] / sums[0] < 0.75  # solutions and spreads are not rounded
 
 
@@ -221,6 +240,21 @@ def test_what_was_read_is_let_go(tmp_path, monkeypatch):
         some = torch.randint(30_000, (1000,))
         assert bool((rows[some] == 1).all())
     assert resident() - before < 12_000_000  # of as much, here and there
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("zeroone.rows.MOST_OPEN", 3)
+    X = np.arange(80).reshape(8, 10)
+    rows = MappedRows([saved(tmp_path / f"{k}.npy", X[k : k + 1]) for k in range(8)])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for part in (rows, rows.select(torch.arange(8)), rows.select(torch.tensor([5, 1, 7]))):
+        wanted = torch.arange(len(part))
+        assert torch.equal(part[wanted], part[:])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    del rows, part
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    with pytest.raises(InputError, match="cannot read"):
+        Opened().handle(str(tmp_path / "nothing"))
 
 
 def test_a_file_that_becomes_shorter_is_named(tmp_path):
@@ -404,6 +438,34 @@ def test_torchrun(fault, tmp_path):
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["n_iter"] == 60
     assert len(record["resumed"]) == 1
+    assert record["ranks"]["bytes_shared"] > record["ranks"]["bytes_sent"]
+
+
+def test_who_shares_memory(monkeypatch):
+    """All ranks on one machine, if they are few."""
+    for local, size, shares in (("2", 2, True), ("1", 2, False), ("9", 9, False)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+        assert parallel._on_one_machine(size) == shares
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert not parallel._on_one_machine(1)
+
+
+def test_a_lost_rank_ends_the_waiting():
+    ranks = Ranks.__new__(Ranks)
+    ranks.watch = SimpleNamespace(lost=None)
+    ranks._look()
+    ranks.watch.lost = LostRankError("rank 1 is gone")
+    with pytest.raises(LostRankError, match="rank 1 is gone"):
+        ranks._look()
+    with pytest.raises(ValueError, match="of one dtype"):
+        ranks._combine_later([torch.ones(2), torch.ones(2).long()])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_ranks_without_a_gpu_say_so():
+    assert not parallel._take_gpu("cpu")
+    with pytest.raises(InputError, match="there is no device 'cuda' here"):
+        parallel._take_gpu("cuda")
 
 
 def rank_of(launcher, rank):

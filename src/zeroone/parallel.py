@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from zeroone.board import Board, join, reserve
 from zeroone.checks import InputError
+from zeroone.device import find_device
+from zeroone.postbox import Postbox, join, reserve
 from zeroone.watch import LostRankError, Watch
 
 LONGEST_WAIT = timedelta(hours=24)  # for a sum: who hangs is found by the watch, not by this
@@ -102,8 +103,10 @@ class Ranks(Team):
     On one machine messages go through memory that all see (see ``share_memory``), elsewhere and
     where they do not fit through the group.
 
-    ``traffic``: bytes that were handed over to be added up, and ``waited``: seconds for others'.
-    ``halved``: sums of W blocks travel as bfloat16; what rounding takes away is added to the next.
+    ``sent``: bytes that were handed over to the group, ``shared``: to memory, and ``waited``:
+    seconds for others'.
+    ``halved``: sums of W blocks travel as bfloat16; what this rank's rounding takes away is added
+    to its next.
     """
 
     def __init__(self, watch: Watch | None = None, *, halved: bool = False) -> None:
@@ -111,11 +114,10 @@ class Ranks(Team):
 
         self._distributed: Any = distributed
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-        self.device = torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")
         self.watch, self.halved = watch, halved
-        self.traffic, self.waited = 0, 0.0
+        self.sent, self.shared, self.waited = 0, 0, 0.0
         self._missing: dict[str, Tensor] = {}
-        self.board: Board | None = None
+        self.postbox: Postbox | None = None
 
     def share_memory(self) -> None:
         """Use memory for messages, if the ranks are on one machine and have room there."""
@@ -123,11 +125,13 @@ class Ranks(Team):
         if found is None:
             return
         path, half = found
-        board = join(path, self.rank, self.size, half)
-        everyone = self.total(board is not None)[0] == self.size
-        if self.is_first:
-            path.unlink()  # it lives as long as the ranks do
-        self.board = board if everyone else None
+        try:
+            postbox = join(path, self.rank, self.size, half)
+            everyone = self.total(postbox is not None)[0] == self.size
+        finally:
+            if self.is_first:
+                path.unlink()  # it lives as long as the ranks do
+        self.postbox = postbox if everyone else None
 
     def sum_(self, *tensors: Tensor) -> None:
         """Small ones of one dtype travel together."""
@@ -136,7 +140,7 @@ class Ranks(Team):
 
     def sum_symmetric_(self, matrix: Tensor) -> None:
         """As a triangle, half the traffic; where there is no traffic, as it is."""
-        if self.board is not None:
+        if self.postbox is not None and self.postbox.takes(matrix):
             self.sum_(matrix)
             return
         i, j = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
@@ -170,12 +174,15 @@ class Ranks(Team):
         each = -(-n // self.size)
         sent = own.new_zeros(each, *own.shape[1:])
         sent[: len(own)] = own
-        self.traffic += _bytes(sent)
         read = self._post(sent)
         if read is not None:
             return lambda: read(torch.cat).view(-1, *own.shape[1:])[:n]
         everyone = own.new_empty(each * self.size, *own.shape[1:])
-        work = self._try(lambda: self._distributed.all_gather_single(everyone, sent, async_op=True))
+        # Older versions of torch have it by its older name.
+        names = ("all_gather_single", "all_gather_into_tensor")
+        gather = next(getattr(self._distributed, x) for x in names if hasattr(self._distributed, x))
+        self.sent += _bytes(sent)
+        work = self._try(lambda: gather(everyone, sent, async_op=True))
 
         def wait() -> Tensor:
             self._try(work.wait)
@@ -185,13 +192,13 @@ class Ranks(Team):
 
     def total(self, *numbers: float) -> list[float]:
         """In one message."""
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
         self.sum_(tensor)
         return [float(number) for number in tensor]
 
     def largest(self, *numbers: float) -> list[float]:
         """In one message."""
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
         self.largest_(tensor)
         return [float(number) for number in tensor]
 
@@ -205,13 +212,13 @@ class Ranks(Team):
     def first_word(self, value: Value) -> Value:
         """Sent to all."""
         box = [value]
-        self._try(lambda: self._distributed.broadcast_object_list(box, device=self.device))
+        cpu = torch.device("cpu")
+        self._try(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
 
     def describe(self) -> dict[str, Any]:
         """With the bytes that this rank handed over, and the seconds that it waited for sums."""
-        through = "group" if self.board is None else "memory"
-        said = {"bytes": self.traffic, "waited": self.waited, "through": through}
+        said = {"bytes_sent": self.sent, "bytes_shared": self.shared, "waited": self.waited}
         return {"count": self.size} | said
 
     def keep_state_in(self, path: Path) -> None:
@@ -229,13 +236,15 @@ class Ranks(Team):
 
     def _combine_later(self, tensors: list[Tensor], *, largest: bool = False) -> Later:
         """Begin to add up tensors of one dtype, or to find the largest; the result is flat."""
-        self.traffic += sum(map(_bytes, tensors))
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            raise ValueError("tensors that travel together are of one dtype")
         read = self._post(*tensors)
         if read is not None:
             pairwise = torch.maximum if largest else torch.add
-            return lambda: read(lambda found: reduce(pairwise, found))
+            return lambda: read(lambda found: reduce(pairwise, map(_widened, found)))
         ways = self._distributed.ReduceOp
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        self.sent += _bytes(flat)
         how = ways.MAX if largest else ways.SUM
         work = self._try(lambda: self._distributed.all_reduce(flat, op=how, async_op=True))
 
@@ -247,16 +256,17 @@ class Ranks(Team):
 
     def _post(self, *tensors: Tensor) -> Callable[[Combine], Tensor] | None:
         """Show tensors to the others in memory, if they fit; what is returned reads all ranks'."""
-        board = self.board
-        if board is None:
+        postbox = self.postbox
+        if postbox is None:
             return None
-        note = self._try(lambda: board.post(*tensors, wait=self._look))
+        note = self._try(lambda: postbox.post(*tensors, wait=self._look))
         if note is None:
             return None
+        self.shared += sum(map(_bytes, tensors))
 
         def read(combine: Combine) -> Tensor:
-            made = combine(self._try(lambda: board.read(note, self._look)))
-            board.close(note)
+            made = combine(self._try(lambda: postbox.read(note, self._look)))
+            postbox.close(note)
             return made
 
         return read
@@ -298,6 +308,11 @@ class Share:
         return slice(n) if self.places is None else self.places < n
 
 
+def _widened(tensor: Tensor) -> Tensor:
+    """As it is added up: sums of bfloat16 would be rounded each time."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+
+
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
@@ -318,15 +333,13 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         return
     from torch import distributed
 
-    cuda = device.startswith("cuda")
-    if cuda:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    cuda = _take_gpu(device)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     # Where nobody else keeps the meeting point, the first rank does.
     by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
         distributed.init_process_group(
-            "nccl" if cuda else "gloo",
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=_open_store("group", keep=rank == 0 and not by_launcher),
             rank=rank,
             world_size=size,
@@ -352,6 +365,19 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         distributed.destroy_process_group()
     finally:
         watch.stop()
+
+
+def _take_gpu(device: str) -> bool:
+    """On a machine with several, each rank takes the GPU of its local number. Whether it is one."""
+    if find_device(device).type != "cuda":
+        return False
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if device != "cuda":
+        raise InputError(f"several ranks take a GPU each: device='cuda', not {device!r}.")
+    if local >= torch.cuda.device_count():
+        raise InputError(f"there is no GPU for local rank {local}: start fewer on this machine.")
+    torch.cuda.set_device(local)
+    return True
 
 
 def _on_one_machine(size: int) -> bool:

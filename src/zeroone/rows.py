@@ -19,6 +19,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 
 MOST_MAPPED = 2**27  # bytes of files that may be in memory before they are let go
+MOST_OPEN = 64
 
 
 class MappedRows:
@@ -28,11 +29,16 @@ class MappedRows:
     that are meant, by number; None is for all.
     """
 
-    def __init__(self, files: Sequence[NDArray[Any]], chosen: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        files: Sequence[NDArray[Any]],
+        chosen: Tensor | None = None,
+        opened: "Opened | None" = None,
+    ) -> None:
         self.files, self.chosen = list(files), chosen
+        self._opened = opened or Opened()
         self.starts = torch.tensor([0, *np.cumsum([len(file) for file in files]).tolist()])
         self._mapped = 0
-        self._handles: dict[int, int] = {}  # of the files that were opened to read rows one by one
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,10 +77,7 @@ class MappedRows:
     def _read(self, k: int, rows: NDArray[Any], places: NDArray[Any], found: NDArray[Any]) -> None:
         """Read rows of file k, each into its place."""
         file: Any = self.files[k]
-        if k not in self._handles:
-            self._handles[k] = os.open(file.filename, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._handles[k])
-        handle, size = self._handles[k], file.strides[0]
+        handle, size = self._opened.handle(file.filename), file.strides[0]
         memory = found.reshape(-1).view(np.uint8).data
         for row, place in zip(rows.tolist(), places.tolist(), strict=True):
             own = memory[place * size : (place + 1) * size]
@@ -83,14 +86,15 @@ class MappedRows:
 
     def select(self, rows: Tensor) -> "MappedRows":
         """These rows, still on disk."""
-        return MappedRows(self.files, rows if self.chosen is None else self.chosen[rows])
+        chosen = rows if self.chosen is None else self.chosen[rows]
+        return MappedRows(self.files, chosen, self._opened)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Rows by rows, in their order."""
         in_order = self.chosen is None
         if in_order:
             self._advise("MADV_SEQUENTIAL")  # then the system reads ahead
-        for k in range(0, len(self), size):
+        for k in range(0, max(1, len(self)), size):  # of no rows one empty piece, as of a tensor
             yield self[slice(k, k + size)]
         if in_order:
             self._advise("MADV_RANDOM")
@@ -108,9 +112,36 @@ class MappedRows:
                 mapping.madvise(getattr(mmap, how))
 
 
+class Opened:
+    """Files that are open to be read at any place: not all of them, since a process has a limit."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, int] = {}  # the one that was used last comes last
+        weakref.finalize(self, _close, self._handles)
+
+    def handle(self, path: str) -> int:
+        """Of that file."""
+        handle = self._handles.pop(path, None)
+        if handle is None:
+            if len(self._handles) >= MOST_OPEN:
+                os.close(self._handles.pop(next(iter(self._handles))))
+            try:
+                handle = os.open(path, os.O_RDONLY)
+            except OSError as error:
+                raise InputError(f"cannot read {path}: {error.strerror}.") from None
+        self._handles[path] = handle
+        return handle
+
+
+def _close(handles: dict[str, int]) -> None:
+    for handle in handles.values():
+        os.close(handle)
+
+
 def _can_be_opened(file: NDArray[Any]) -> bool:
-    """Whether it is a file of rows, on a system that reads at any place."""
-    return isinstance(file, np.memmap) and file.flags.c_contiguous and hasattr(os, "preadv")
+    """Whether it is a whole file of rows, on a system that reads at any place."""
+    whole = isinstance(file, np.memmap) and isinstance(file.base, mmap.mmap)
+    return whole and file.flags.c_contiguous and hasattr(os, "preadv")
 
 
 Rows = Tensor | MappedRows

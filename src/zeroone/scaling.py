@@ -31,8 +31,9 @@ class InputRange:
         if X.dtype == torch.uint8:
             low = torch.zeros(X.shape[1], dtype=dtype)
             return cls(low, low + 255, are_bytes=True)
-        ends = [torch.stack([-rows.amin(dim=0), rows.amax(dim=0)]) for rows in split_rows(X, ROWS)]
-        both = torch.stack(ends).amax(dim=0)
+        both = torch.full((2, X.shape[1]), -torch.inf, dtype=X.dtype)
+        for rows in split_rows(X, ROWS) if len(X) else ():
+            both = torch.maximum(both, torch.stack([-rows.amin(dim=0), rows.amax(dim=0)]))
         team.largest_(both)
         return cls((-both[0]).to(dtype), both[1].to(dtype))
 

@@ -134,7 +134,7 @@ class BatchPlan:
         Drawn for the whole batch, of which a rank has its share: four inputs by one random number
         of 64 bits, which takes a fifth of the time of drawing one by one.
         """
-        dropped = round(self.input_dropout * 2**16)
+        dropped = min(round(self.input_dropout * 2**16), 2**16 - 1)
         if not dropped:
             return V0
         shape = (share.total, *V0.shape[1:])

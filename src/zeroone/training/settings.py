@@ -63,6 +63,7 @@ class TrainSettings:
         one_of("augment", self.augment, AUGMENTATIONS)
         if self.augment != "none" and self.solver == "exact":
             raise InputError("augment is for batches: the exact solver keeps blocks of its own.")
+        object.__setattr__(self, "device", str(self.device))
         object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from zeroone import board
-from zeroone.board import LINE, Board, join, reserve
+from zeroone import postbox
+from zeroone.postbox import LINE, Postbox, join, reserve
 
 HALF = 4 * LINE
 
 
-def boards(size, half=HALF):
-    memory = mmap.mmap(-1, Board.bytes_of(size, half))
-    return [Board(memory, rank, size, half) for rank in range(size)]
+def postboxes(size, half=HALF):
+    memory = mmap.mmap(-1, Postbox.bytes_of(size, half))
+    return [Postbox(memory, rank, size, half) for rank in range(size)]
 
 
 def never():
@@ -27,7 +27,7 @@ def numbers(*values):
 
 
 def test_parts_are_read_together():
-    first, second = boards(2)
+    first, second = postboxes(2)
     notes = [
         member.post(numbers(k, 2), torch.full((2, 2), 3.0 + k).T, wait=never)
         for k, member in enumerate((first, second))
@@ -38,7 +38,7 @@ def test_parts_are_read_together():
 
 
 def test_who_is_behind_is_waited_for():
-    first, second = boards(2)
+    first, second = postboxes(2)
     note = first.post(numbers(1), wait=never)
     with pytest.raises(TimeoutError):
         first.read(note, never)
@@ -48,7 +48,7 @@ def test_who_is_behind_is_waited_for():
 
 def test_nothing_is_written_over_before_it_is_read():
     """The third message would need the place of the first, which the other has yet to read."""
-    first, second = boards(2)
+    first, second = postboxes(2)
     for k in range(2):
         mine = first.post(numbers(k), wait=never)
         theirs = second.post(numbers(10 + k), wait=never)
@@ -64,7 +64,7 @@ def test_nothing_is_written_over_before_it_is_read():
 
 
 def test_what_does_not_fit_goes_another_way():
-    first, second = boards(2)
+    first, second = postboxes(2)
     half, little = torch.zeros(HALF // 4), numbers(1)
     for member in (first, second):
         assert member.post(torch.zeros(HALF // 4 + 1), wait=never) is None
@@ -80,7 +80,7 @@ def test_what_does_not_fit_goes_another_way():
 @pytest.mark.parametrize("size", [2, 3])
 def test_many_messages(size):
     """Random lengths and orders of reading, ranks at their own speeds."""
-    members = boards(size, 16 * LINE)
+    members = postboxes(size, 16 * LINE)
     limit = threading.Event()
 
     def wait():
@@ -116,17 +116,17 @@ def test_many_messages(size):
 
 
 def test_memory_is_reserved_and_found(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "MEMORY", tmp_path)
-    monkeypatch.setattr(board, "HALF", 2**20)
+    monkeypatch.setattr(postbox, "MEMORY", tmp_path)
+    monkeypatch.setattr(postbox, "HALF", 2**20)
     path, half = reserve(2)
-    assert path.stat().st_size == Board.bytes_of(2, half)
+    assert path.stat().st_size == Postbox.bytes_of(2, half)
     members = [join(path, rank, 2, half) for rank in range(2)]
     path.unlink()
     notes = [member.post(numbers(k), wait=never) for k, member in enumerate(members)]
     assert [float(T) for T in members[0].read(notes[0], never)] == [0, 1]
     assert join(path, 0, 2, half) is None
-    monkeypatch.setattr(board, "LEAST_HALF", 2**21)
+    monkeypatch.setattr(postbox, "LEAST_HALF", 2**21)
     assert reserve(2) is None
-    monkeypatch.setattr(board, "MEMORY", tmp_path / "nowhere")
+    monkeypatch.setattr(postbox, "MEMORY", tmp_path / "nowhere")
     assert reserve(2) is None
     assert list(tmp_path.iterdir()) == []

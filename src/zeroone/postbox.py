@@ -34,7 +34,7 @@ class Note:
     length: int
 
 
-class Board:
+class Postbox:
     """The memory of one rank and of all others.
 
     All ranks post the same messages, in the same order and of the same lengths, so that they agree
@@ -56,6 +56,10 @@ class Board:
     def bytes_of(size: int, half: int) -> int:
         """How much memory so many ranks need."""
         return (2 * LINE + 2 * half) * size
+
+    def takes(self, message: Tensor) -> bool:
+        """Whether it is small enough."""
+        return message.numel() * message.element_size() <= self._half
 
     def post(self, *parts: Tensor, wait: Callable[[], None]) -> Note | None:
         """Show a message, whose parts have one dtype, to all ranks; None if it does not fit.
@@ -109,16 +113,20 @@ class Board:
         return torch.frombuffer(self._memory, dtype=note.dtype, count=note.length, offset=offset)
 
     def _order(self) -> None:
-        """A lock is a fence: what was written before is seen before."""
-        with self._fence:
-            pass
+        """What was written before is seen before: to leave a lock and take it again is a fence."""
+        for _ in range(2):
+            with self._fence:
+                pass
+
+
+_pass_on = getattr(os, "sched_yield", lambda: time.sleep(0))  # to whoever has work
 
 
 def _until(done: Callable[[], bool], wait: Callable[[], None]) -> None:
     begun = time.perf_counter()
     while not done():
         if time.perf_counter() - begun < EAGER:
-            os.sched_yield()
+            _pass_on()
         else:
             wait()
             time.sleep(NAP)
@@ -132,11 +140,11 @@ def reserve(size: int) -> tuple[Path, int] | None:
         if half < LEAST_HALF:
             return None
         handle, name = tempfile.mkstemp(dir=MEMORY, prefix="zeroone-")
-    except OSError:
+    except (OSError, AttributeError):  # not there, or a system that has no such memory
         return None
     try:
-        os.posix_fallocate(handle, 0, Board.bytes_of(size, half))  # or a write would kill later
-    except OSError:
+        os.posix_fallocate(handle, 0, Postbox.bytes_of(size, half))  # or a write would kill later
+    except (OSError, AttributeError):
         Path(name).unlink()
         return None
     finally:
@@ -144,10 +152,10 @@ def reserve(size: int) -> tuple[Path, int] | None:
     return Path(name), half
 
 
-def join(path: Path, rank: int, size: int, half: int) -> Board | None:
-    """The board in that file; None on another machine."""
+def join(path: Path, rank: int, size: int, half: int) -> Postbox | None:
+    """The postbox in that file; None on another machine."""
     try:
         with path.open("r+b") as file:
-            return Board(mmap.mmap(file.fileno(), Board.bytes_of(size, half)), rank, size, half)
+            return Postbox(mmap.mmap(file.fileno(), Postbox.bytes_of(size, half)), rank, size, half)
     except (OSError, ValueError):
         return None
