@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,9 @@ def full_disk(folder: Path) -> dict[str, Any]:
     try:
         launched = launch(disk / "run")
         until_kept(disk / "run")
-        with (disk / "fill").open("wb") as file:
-            try:
-                while True:
-                    file.write(bytes(1024))
-                    file.flush()
-            except OSError:
-                pass
+        with (disk / "fill").open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1024))
         found = end(launched, time.monotonic())
         return found | {"epochs_kept": epochs_kept(disk / "run")}
     finally:

@@ -7,6 +7,7 @@ from importlib import resources
 
 import pytest
 
+from zeroone.checks import InputError
 from zeroone.experiments.cell import FAILED
 from zeroone.experiments.compare import Effort
 from zeroone.experiments.matrix import Matrix
@@ -335,6 +336,15 @@ def test_a_corrupt_record_is_named_and_redone(quick, capsys):
     assert reproduce("parameters", quick, Effort(quiet=True), **options) == 0
     assert path.read_bytes() == before
     assert (quick / "parameters.md").read_bytes() == table
+
+
+def test_a_piece_may_be_a_method(tmp_path):
+    options = {"quick": True, "seeds": 1, "methods": ("flips-half",)}
+    assert reproduce("parameters", tmp_path, Effort(quiet=True), **options) == 0
+    made = {path.parent.name for path in (tmp_path / "records").rglob("0.json")}
+    assert made == {"flips-half"}
+    with pytest.raises(InputError, match="method"):
+        reproduce("parameters", tmp_path, Effort(quiet=True), **options | {"methods": ("adam",)})
 
 
 def test_a_single_target_leaves_the_page_whole(quick):

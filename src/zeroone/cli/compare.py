@@ -91,6 +91,7 @@ def matrix(
     help="Folder of records, tables and figures (default: zeroone-reproduce, or -quick).",
 )
 @click.option("--only", multiple=True, help="Run only this protocol of the target's; repeatable.")
+@click.option("--method", multiple=True, help="Run only this method, such as relu; repeatable.")
 @click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
 @click.option("--no-run", is_flag=True, help="Only make tables and figures of the records.")
 @click.option(
@@ -106,6 +107,7 @@ def reproduce(
     quick: bool,
     out: Path | None,
     only: tuple[str, ...],
+    method: tuple[str, ...],
     only_failed: bool,
     no_run: bool,
     page: Path | None,
@@ -140,6 +142,7 @@ def reproduce(
             quick=quick,
             seeds=seeds,
             only=only,
+            methods=method,
             only_failed=only_failed,
             run=not no_run,
             page=page,

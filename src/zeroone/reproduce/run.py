@@ -1,9 +1,11 @@
 """``zeroone reproduce``: run what is missing, then write tables, figures and the page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from zeroone.checks import one_of
 from zeroone.experiments.compare import Effort, check_data
+from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.page import write_page
 from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
@@ -24,6 +26,7 @@ def reproduce(
     quick: bool = False,
     seeds: int | None = None,
     only: tuple[str, ...] = (),
+    methods: tuple[str, ...] = (),
     only_failed: bool = False,
     run: bool = True,
     page: Path | None = None,
@@ -31,7 +34,8 @@ def reproduce(
 ) -> int:
     """Give the number of cells that failed.
 
-    ``only``: protocols to run; the others' records are used as they are. Without ``run`` all are.
+    ``only`` and ``methods``: what to run, all if empty; the others' records are used as they are.
+    Without ``run`` all are.
     """
     names = list(TARGETS) if one_of("target", target, [*TARGETS, ALL]) == ALL else [target]
     needed = list(dict.fromkeys(p for name in names for p in TARGETS[name].protocols))
@@ -42,8 +46,12 @@ def reproduce(
     for name in everything:
         protocol = Protocol.read(name, quick=quick, seeds=seeds)
         results[name] = open_results(protocol, out, say, data_dir)
+    chosen = [results[name] for name in (only or needed)]
+    known = sorted({method for r in chosen for method in r.protocol.spec.methods})
+    for name in methods:
+        one_of("method", name, known)
     if run:
-        _run([results[name] for name in (only or needed)], effort, only_failed=only_failed)
+        _run(chosen, effort, methods or known, only_failed=only_failed)
     make_folder(out)
     # The page shows all there is: also what earlier commands have left here.
     recorded = {p for p, r in results.items() if r.rows_done}
@@ -65,9 +73,14 @@ def _print(name: str, made: Made, out: Path) -> None:
         print(f"{name}: {out / figure}.png, .svg")
 
 
-def _run(results: list[Results], effort: Effort, *, only_failed: bool) -> None:
-    """All data are looked at before the first cell runs."""
-    plans = [(r, r.matrix.failed if only_failed else r.matrix.missing) for r in results]
+def _run(
+    results: list[Results], effort: Effort, methods: Sequence[str], *, only_failed: bool
+) -> None:
+    """All data are looked at before the first cell runs. All methods need bodies."""
+    plans = []
+    for r in results:
+        todo = r.matrix.failed if only_failed else r.matrix.missing
+        plans.append((r, [cell for cell in todo if cell.method in (*methods, INITIAL)]))
     for r, todo in plans:
         check_data(r.matrix, todo)
     for r, todo in plans:
