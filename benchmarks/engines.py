@@ -19,7 +19,9 @@ import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy import html as pages
 from zeroone.deploy.c import write_c
-from zeroone.deploy.native import NativeNetwork, kernels
+from zeroone.deploy.library import kernels
+from zeroone.deploy.native import NativeNetwork
+from zeroone.deploy.single import SingleNetwork
 
 Scores = NDArray[np.int32]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")
@@ -48,11 +50,17 @@ def by_onnxruntime(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> S
 
 
 def by_native(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    """Kernels of our own; networks that they do not know are left to ONNX Runtime."""
-    native = NativeNetwork.of(network)
-    return (
-        by_onnxruntime(network, X, _folder) if native is None else native.scores(network.check(X))
-    )
+    """Kernels for blocks; networks that they do not know are left to ONNX Runtime."""
+    return _by_kernels(NativeNetwork.of(network), network, X, _folder)
+
+
+def by_single(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
+    """The kernel for one sample, likewise."""
+    return _by_kernels(SingleNetwork.of(network), network, X, _folder)
+
+
+def _by_kernels(made: Any, network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
+    return by_onnxruntime(network, X, folder) if made is None else made.scores(network.check(X))
 
 
 def by_c(
@@ -131,7 +139,7 @@ def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores
     if shutil.which("gcc"):
         found["c"] = by_c
     if kernels().library is not None:
-        found["native"] = by_native
+        found |= {"native": by_native, "single": by_single}
     if shutil.which("node"):
         found["node"] = by_node
     if browser.why_not() is None:

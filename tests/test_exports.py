@@ -44,11 +44,11 @@ def how_many(request, few):
     return 1000 if request.config.getoption("--thorough") else few
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "native", "c", "node"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "native", "single", "c", "node"])
 def test_random_networks(engine, tmp_path, request):
     if engine not in engines():
         pytest.skip(f"{engine} is not installed")
-    few = {"onnxruntime": 150, "native": 300, "c": 25, "node": 25}[engine]
+    few = {"onnxruntime": 150, "native": 300, "single": 300, "c": 25, "node": 25}[engine]
     run = engines()[engine]
     for seed in range(how_many(request, few)):
         network, X = network_of(seed)

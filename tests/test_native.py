@@ -13,18 +13,11 @@ import pytest
 
 from integer_networks import random_samples
 from zeroone.checks import InputError
-from zeroone.deploy import IntegerModel, IntegerNetwork, native
+from zeroone.deploy import IntegerModel, IntegerNetwork, library, native, single
 from zeroone.deploy.form import Inputs, Map, Stage
-from zeroone.deploy.native import (
-    BLOCK,
-    SAMPLES,
-    Kernels,
-    NativeNetwork,
-    are_roomy,
-    full_blocks,
-    kernels,
-    pays,
-)
+from zeroone.deploy.library import SAMPLES, Kernels, kernels
+from zeroone.deploy.native import BLOCK, NativeNetwork, are_roomy, full_blocks, pays
+from zeroone.deploy.single import SingleNetwork
 from zeroone.heads import SoftmaxCE
 
 NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
@@ -82,11 +75,37 @@ def test_sums_of_any_size(draw, rows):
 
 
 @NEEDS_KERNELS
-def test_without_hidden_layers():
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("widths", [[90, 701, 130, 3], [1, 1, 1], [33, 32, 31, 64, 65, 33]])
+def test_sums_of_any_size_of_one_sample(draw, widths):
+    rng = np.random.default_rng(len(widths))
+    network = dense(rng, widths, draw)
+    X = random_samples(rng, network.inputs, 20)
+    X[0], X[1] = 255, 0
+    assert np.array_equal(SingleNetwork.of(network).scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("kind", [NativeNetwork, SingleNetwork])
+def test_without_hidden_layers(kind):
     rng = np.random.default_rng(0)
     network = dense(rng, [33, 5], normal)
     X = random_samples(rng, network.inputs, 40)
-    assert np.array_equal(NativeNetwork.of(network).scores(X), network.scores(X))
+    assert np.array_equal(kind.of(network).scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
+    rng = np.random.default_rng(8)
+    network = dense(rng, [20, 30, 3], normal)
+    X = random_samples(rng, network.inputs, 2)
+    model = IntegerModel(network)
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", 20 * 30 + 30 * 3 + 1)
+    assert model.engine(1) == model._by_session
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", 20 * 30 + 30 * 3)
+    assert model.engine(1) == model.single.scores
+    assert model.engine(2) == model._by_session
+    assert np.array_equal(model.scores(X[:1]), network.scores(X[:1]))
 
 
 def test_tiles_are_roomy_only_where_no_bytes_overflow():
@@ -116,14 +135,16 @@ def test_without_a_compiler(monkeypatch):
     """ONNX Runtime does it, and nobody notices but the clock."""
     monkeypatch.setattr(native, "LEAST_WORK", 1)
     monkeypatch.setattr(native, "LEAST_SAMPLES", 1)
-    for name in ("native", "runtime"):
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", 1)
+    for name in ("native", "single", "runtime"):
         monkeypatch.setattr(f"zeroone.deploy.{name}.kernels", lambda: Kernels(why_not="a test"))
     rng = np.random.default_rng(2)
     network = dense(rng, [20, 30, 3], normal)
     X = random_samples(rng, network.inputs, 40)
     model = IntegerModel(network)
-    assert model.native is None
-    assert np.array_equal(model.scores(X), network.scores(X))
+    assert model.native is model.single is None
+    for rows in (1, 40):
+        assert np.array_equal(model.scores(X[:rows]), network.scores(X[:rows]))
 
 
 @NEEDS_KERNELS
@@ -158,7 +179,7 @@ def test_where_they_are_built(cache, monkeypatch, tmp_path):
         folder.mkdir()
         folder.chmod(0o777)
     monkeypatch.setattr(
-        native, "user_cache_path", no_home if cache == "no home" else lambda _: folder
+        library, "user_cache_path", no_home if cache == "no home" else lambda _: folder
     )
     found = kernels.__wrapped__()
     assert (found.library is None) == (kernels().library is None)
@@ -169,24 +190,24 @@ def test_where_they_are_built(cache, monkeypatch, tmp_path):
 
 
 def test_why_there_are_none(monkeypatch, tmp_path):
-    monkeypatch.setattr(native, "user_cache_path", lambda _name: tmp_path)
+    monkeypatch.setattr(library, "user_cache_path", lambda _name: tmp_path)
     with monkeypatch.context() as patch:
-        patch.setenv(native.SWITCH, "0")
+        patch.setenv(library.SWITCH, "0")
         assert kernels.__wrapped__().why_not == "ZEROONE_KERNELS=0"
     with monkeypatch.context() as patch:
-        patch.setattr(native.platform, "machine", lambda: "aarch64")
+        patch.setattr(library.platform, "machine", lambda: "aarch64")
         assert "x86-64" in kernels.__wrapped__().why_not
     with monkeypatch.context() as patch:
-        patch.setattr(native.shutil, "which", lambda _name: None)
+        patch.setattr(library.shutil, "which", lambda _name: None)
         assert "no C compiler" in kernels.__wrapped__().why_not
-        patch.setattr(native.resources, "files", lambda _package: tmp_path / "nowhere")
+        patch.setattr(library.resources, "files", lambda _package: tmp_path / "nowhere")
         assert "No such file" in kernels.__wrapped__().why_not
 
 
 @NEEDS_KERNELS
 @pytest.mark.parametrize("content", ["text", "another library"])
 def test_a_library_that_is_none_of_ours_is_built_again(content, monkeypatch, tmp_path):
-    monkeypatch.setattr(native, "user_cache_path", lambda _name: tmp_path)
+    monkeypatch.setattr(library, "user_cache_path", lambda _name: tmp_path)
     assert kernels.__wrapped__().library is not None
     (built,) = tmp_path.glob("*.so")
     built.unlink()  # else what this process has loaded would change

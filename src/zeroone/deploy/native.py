@@ -1,139 +1,32 @@
-"""Dense networks of integers by kernels of our own (kernels.c), where they are worth it.
+"""Dense networks of integers by kernels of our own (kernels.c), blocks of samples at a time.
 
-They need Linux, a C compiler and a processor with AVX2, and are built when they are first needed,
-into the user's cache folder. Without them, and for networks that they do not know, ONNX Runtime
-does it all: ``ZEROONE_KERNELS=0`` in the environment has it that way always.
+Networks that they do not know are left to ONNX Runtime, and so is everything where there are no
+kernels (see ``library``).
 """
 
 import ctypes
-import hashlib
 import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from platformdirs import user_cache_path
 
-from zeroone.checks import InputError
 from zeroone.deploy.form import Bytes, IntegerNetwork, Stage, Sums, Weights
-from zeroone.storage import make_folder
+from zeroone.deploy.library import GROUPS, SAMPLES, UNITS_OF_BITS, UNITS_OF_BYTES, kernels
 
-SWITCH = "ZEROONE_KERNELS"
-SAMPLES, QUAD, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 4, 32, 64, 10
+QUAD = 4
 BLOCK = QUAD * GROUPS  # inputs
-FLAGS = (
-    *("-std=gnu11", "-O3", "-mavx2", "-shared", "-fPIC"),
-    *(f"-DSAMPLES={SAMPLES}", f"-DUNITS_OF_BYTES={UNITS_OF_BYTES}"),
-    *(f"-DUNITS={UNITS_OF_BITS}", f"-DGROUPS={GROUPS}"),
-)
-FUNCTIONS = ("can_run", "pays", "workspace_bytes", "add_bytes", "add_bits")
 MOST_OF_BYTES, MOST_OF_BITS = (2**15 - 1) // 255, 2**15 - 1
 # From so many samples, and samples (of a block) times weights, on, ONNX Runtime takes 1.5 times
 # as long or more: MNIST, one thread, 300 to 2000-2000 hidden units, 16 to 4096 samples.
 LEAST_SAMPLES, LEAST_WORK = 64, 5 * 10**7
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The compiled kernels, or why there are none."""
-
-    library: Any = None
-    why_not: str = ""
-
-    @property
-    def pay(self) -> bool:
-        """Whether they are faster than ONNX Runtime on this processor."""
-        return self.library is not None and bool(self.library.pays())
-
-
-@lru_cache(maxsize=1)
-def kernels() -> Kernels:
-    """Found in the cache folder, or built."""
-    if os.environ.get(SWITCH) == "0":
-        return Kernels(why_not=f"{SWITCH}=0")
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return Kernels(why_not="they are for Linux on x86-64")
-    try:
-        library = _find()
-    except (OSError, subprocess.SubprocessError, InputError, RuntimeError) as error:
-        return Kernels(why_not=" ".join(str(error).split()) or type(error).__name__)
-    if not library.can_run():
-        return Kernels(why_not="the processor has no AVX2")
-    return Kernels(library)
-
-
-def _find() -> ctypes.CDLL:
-    """A library of this source, from the cache or compiled into it, or else into nowhere."""
-    source = (resources.files(__package__) / "kernels.c").read_bytes()
-    mark = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:16]
-    for folder in _folders():
-        path = folder / f"kernels-{mark}.so"
-        found = _load(path)
-        if found is None and _compile(source, path):
-            found = _load(path)
-        if found is not None:
-            return found
-    raise InputError("no C compiler made a library that loads")
-
-
-def _folders() -> Iterator[Path]:
-    """Where a library may be: the user's own cache folder, then one that is removed at once."""
-    try:
-        folder = make_folder(user_cache_path("zeroone"))
-        if _is_own(folder):
-            yield folder
-    except (InputError, OSError, RuntimeError):  # there is no home, or it cannot be written
-        pass
-    with tempfile.TemporaryDirectory() as spare:
-        yield Path(spare)
-
-
-def _is_own(path: Path) -> bool:
-    """Whether nobody else can have changed it: what a library holds is run."""
-    status = path.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
-
-
-def _load(path: Path) -> ctypes.CDLL | None:
-    if not path.is_file() or not _is_own(path):
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:
-        return None
-    return library if all(hasattr(library, name) for name in FUNCTIONS) else None
-
-
-def _compile(source: bytes, path: Path) -> bool:
-    """Write the library, all or nothing; libraries of other versions are removed."""
-    for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".kernels-") as folder:
-            made = Path(folder) / path.name
-            command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(made)]
-            done = subprocess.run(
-                command, input=source, check=False, capture_output=True, timeout=120
-            )
-            if done.returncode == 0 and made.is_file():
-                made.chmod(0o700)
-                for old in path.parent.glob("kernels-*.so"):
-                    old.unlink(missing_ok=True)
-                made.replace(path)
-                return True
-    return False
-
-
-def _up(number: int, step: int) -> int:
+def rounded_up(number: int, step: int) -> int:
     """The next multiple."""
     return -(-number // step) * step
 
@@ -141,13 +34,14 @@ def _up(number: int, step: int) -> int:
 def _padded(weights: Weights, units: int, inputs: int) -> Weights:
     """With as many zeros as make both numbers multiples of these."""
     n_out, n_in = weights.shape
-    wide = np.zeros((_up(n_out, units), _up(n_in, inputs)), np.int8)
+    wide = np.zeros((rounded_up(n_out, units), rounded_up(n_in, inputs)), np.int8)
     wide[:n_out, :n_in] = weights
     return wide
 
 
-def _padded_limits(limits: Sums, units: int) -> Sums:
-    more = _up(len(limits), units) - len(limits)
+def padded_limits(limits: Sums, units: int) -> Sums:
+    """With as many zeros as make their number a multiple."""
+    more = rounded_up(len(limits), units) - len(limits)
     return np.concatenate([limits, np.zeros(more)]).astype(np.int32)
 
 
@@ -184,7 +78,7 @@ class LayerOfBytes:
         self.n_tiles, self.n_quads = self.stride_out // UNITS_OF_BYTES, self.stride // QUAD
         tiles = wide.reshape(self.n_tiles, UNITS_OF_BYTES, self.n_quads, QUAD)
         self.weights = np.ascontiguousarray(tiles.transpose(0, 2, 1, 3))
-        self.limits = _padded_limits(stage.thresholds, UNITS_OF_BYTES)
+        self.limits = padded_limits(stage.thresholds, UNITS_OF_BYTES)
         self.roomy = are_roomy(tiles)
 
     def run(self, library: Any, V: Bytes, out: Results) -> None:
@@ -227,7 +121,7 @@ class LayerOfBits:
         self.n_tiles, self.n_blocks = self.stride_out // UNITS_OF_BITS, self.stride // BLOCK
         tiles = wide.reshape(self.n_tiles, UNITS_OF_BITS, self.stride)
         self.weights = np.ascontiguousarray(tiles.transpose(0, 2, 1))
-        self.limits = _padded_limits(stage.thresholds, UNITS_OF_BITS)
+        self.limits = padded_limits(stage.thresholds, UNITS_OF_BITS)
         self.full = full_blocks(wide)
 
     def run(self, library: Any, V: Bytes, out: Results) -> None:
@@ -274,6 +168,11 @@ def _pointer(place: int | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(place)
 
 
+def is_dense(network: IntegerNetwork) -> bool:
+    """Whether it is a chain of dense layers, which is what kernels know."""
+    return not any(s.shortcut is not None or s.main.kernel for s in network.stages)
+
+
 def pays(network: IntegerNetwork, samples: int) -> bool:
     """Whether there is enough work in so many samples."""
     n_weights = sum(stage.main.weights.size for stage in network.stages)
@@ -293,9 +192,7 @@ class NativeNetwork:
     @staticmethod
     def of(network: IntegerNetwork, threads: int = 1) -> "NativeNetwork | None":
         """None where there are no kernels, or none for such a network."""
-        if any(s.shortcut is not None or s.main.kernel for s in network.stages):
-            return None
-        library = kernels().library
+        library = kernels().library if is_dense(network) else None
         return None if library is None else NativeNetwork(network, library, threads)
 
     def scores(self, raw: NDArray[Any]) -> Sums:

@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.deploy.form import IntegerNetwork, Sums
-from zeroone.deploy.native import NativeNetwork, kernels, pays
+from zeroone.deploy.library import kernels
+from zeroone.deploy.native import NativeNetwork, pays
 from zeroone.deploy.onnx import make_model
+from zeroone.deploy.single import SingleNetwork
 from zeroone.network import ClassLabel
 
 
@@ -47,8 +49,13 @@ class IntegerModel:
 
     @cached_property
     def native(self) -> NativeNetwork | None:
-        """Kernels of our own, built when they are first needed; None if there are none for it."""
+        """Kernels for blocks of samples, built when first needed; None if there are none."""
         return NativeNetwork.of(self.network, self.threads or torch.get_num_threads())
+
+    @cached_property
+    def single(self) -> SingleNetwork | None:
+        """The kernel for one sample, likewise."""
+        return SingleNetwork.of(self.network)
 
     def scores(self, X: ArrayLike | Tensor) -> Sums:
         """The int32 scores of raw samples."""
@@ -58,6 +65,8 @@ class IntegerModel:
 
     def engine(self, samples: int) -> Callable[[NDArray[Any]], Sums]:
         """What is fastest for so many samples: it takes checked ones and gives their scores."""
+        if samples == 1 and SingleNetwork.pays(self.network) and self.single is not None:
+            return self.single.scores
         if pays(self.network, samples) and kernels().pay and self.native is not None:
             return self.native.scores
         return self._by_session
