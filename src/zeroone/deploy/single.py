@@ -14,8 +14,9 @@ from zeroone.deploy.form import Bytes, IntegerNetwork, Stage, Sums
 from zeroone.deploy.library import ROWS, UNITS_OF_ROWS, kernels
 from zeroone.deploy.native import is_dense, padded_limits, rounded_up
 
-# From so many weights on, ONNX Runtime takes 1.5 times as long or more for one sample, whether or not
-# most of its inputs are 0; two samples take as long. Intel with AVX-512 VNNI, 100 to 2000-2000 units.
+# From so many weights on, ONNX Runtime takes 1.5 times as long or more for one sample, whether or
+# not most of its inputs are 0; for two it takes about as long. Measured with AVX-512 VNNI, 100 to
+# 2000-2000 hidden units.
 LEAST_WEIGHTS = 5 * 10**5
 
 
