@@ -1,5 +1,6 @@
 """The integer form: what it means, how it is made, how it is kept."""
 
+import json
 import struct
 import zlib
 
@@ -15,6 +16,8 @@ from zeroone.data.embedded import load_embedded
 from zeroone.deploy import read_integers
 from zeroone.deploy.files import pack, unpack
 from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.native import NativeNetwork
+from zeroone.deploy.single import SingleNetwork
 from zeroone.heads import HardmaxMSE, SoftmaxCE
 from zeroone.layers import LayerPlan
 from zeroone.network import Network
@@ -281,6 +284,32 @@ class AnyChecksum:
     __hash__ = None
 
 
+def score(model, X):
+    """By every engine that takes it: a hostile network is as exact as any other."""
+    if not isinstance(model, IntegerModel):
+        return model.scores(X)
+    wanted = model.network.scores(X)
+    for kind in (NativeNetwork, SingleNetwork):
+        made = kind.of(model.network)
+        assert made is None or np.array_equal(made.scores(model.network.check(X)), wanted)
+    assert np.array_equal(model.session.run(["scores"], {"inputs": X})[0], wanted)
+    return wanted
+
+
+@pytest.mark.parametrize("shape", [[0, 2**63], [0, 2**64 - 1], [2**62, 0]])
+def test_shapes_that_no_tensor_can_have(shape, tmp_path):
+    path = IntegerModel(quantise(whole_network("dense"))).save(tmp_path / "m.safetensors")
+    content = path.read_bytes()
+    (n,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + n])
+    header["more"] = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + n :])
+    with pytest.raises(InputError) as refusal:
+        load(path)
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("checked", [True, False], ids=["damaged", "hostile"])
 @pytest.mark.parametrize("form", ["integers", "images of integers", "float"])
 def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
@@ -305,9 +334,8 @@ def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
         path.write_bytes(data)
         try:
             model = load(path)
-            scored = model.network if isinstance(model, IntegerModel) else model
-            if scored.n_features == X.shape[1]:
-                scored.scores(X)
+            if model.n_features == X.shape[1]:
+                score(model, X)
         except InputError as error:
             refusals.append(str(error))
     assert len(variants) > 0.97 * n

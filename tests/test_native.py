@@ -7,13 +7,14 @@ import subprocess
 import threading
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from integer_networks import random_samples
 from zeroone.checks import InputError
-from zeroone.deploy import IntegerModel, IntegerNetwork, library, native, single
+from zeroone.deploy import IntegerModel, IntegerNetwork, library, native, runtime, single
 from zeroone.deploy.form import Inputs, Map, Stage
 from zeroone.deploy.library import SAMPLES, Kernels, kernels
 from zeroone.deploy.native import BLOCK, NativeNetwork, are_roomy, full_blocks, pays
@@ -100,11 +101,17 @@ def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
     network = dense(rng, [20, 30, 3], normal)
     X = random_samples(rng, network.inputs, 2)
     model = IntegerModel(network)
-    monkeypatch.setattr(single, "LEAST_WEIGHTS", 20 * 30 + 30 * 3 + 1)
-    assert model.engine(1) == model._by_session
-    monkeypatch.setattr(single, "LEAST_WEIGHTS", 20 * 30 + 30 * 3)
-    assert model.engine(1) == model.single.scores
-    assert model.engine(2) == model._by_session
+    X[0, :10] = 0  # half of the first layer, and of the bits, are then not read
+    n = 20 * 30 + 30 * 3
+    monkeypatch.setattr(single, "MOST_PADDED", 100)
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", n + 1)
+    assert model.engine(X[:1]) == model._by_session
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", n)
+    assert model.engine(X[:1]) == model.single.scores
+    assert model.engine(X) == model._by_session
+    assert model.engine(np.full((1, 20), 7, np.uint8)) == model._by_session  # too much to read
+    monkeypatch.setattr(single, "MOST_PADDED", 1.5)
+    assert model.engine(X[:1]) == model._by_session  # 3 units are padded to 32
     assert np.array_equal(model.scores(X[:1]), network.scores(X[:1]))
 
 
@@ -161,8 +168,32 @@ def test_what_runs_it(monkeypatch):
     monkeypatch.setattr(Kernels, "pay", True)
     model, wanted = IntegerModel(network), network.scores(X)
     for rows, engine in ((99, model._by_session), (100, model.native.scores)):
-        assert model.engine(rows) == engine
+        assert model.engine(X[:rows]) == engine
         assert np.array_equal(model.scores(X[:rows]), wanted[:rows])
+
+
+@NEEDS_KERNELS
+def test_nothing_is_compiled_for_a_few_single_samples(monkeypatch):
+    rng = np.random.default_rng(9)
+    model = IntegerModel(dense(rng, [20, 64, 32], normal))
+    monkeypatch.setattr(single, "LEAST_WEIGHTS", 1)
+    monkeypatch.setattr(runtime, "are_there", lambda: False)
+    monkeypatch.setattr(runtime, "MANY", 3)
+    sample = np.zeros((1, 20), np.uint8)
+    engines = [model.engine(sample) for _ in range(5)]
+    assert engines[:3] == [model._by_session] * 3
+    assert engines[3:] == [model.single.scores] * 2
+
+
+def test_libraries_that_are_there_are_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "user_cache_path", lambda _name: tmp_path)
+    monkeypatch.setattr(library.kernels, "cache_info", lambda: SimpleNamespace(currsize=0))
+    look = library._are_in_cache.__wrapped__
+    assert not look()
+    if kernels.__wrapped__().library is not None:
+        assert look()
+        monkeypatch.setenv(library.SWITCH, "0")
+        assert not look()
 
 
 def no_home(_name):
@@ -222,11 +253,12 @@ def test_a_library_that_is_none_of_ours_is_built_again(content, monkeypatch, tmp
 
 
 @NEEDS_KERNELS
-def test_after_a_fork_there_are_new_threads():
+@pytest.mark.parametrize("kind", [lambda net: NativeNetwork.of(net, 2), SingleNetwork.of])
+def test_after_a_fork_there_are_new_threads(kind):
     rng = np.random.default_rng(4)
     network = dense(rng, [50, 100, 4], normal)
     X = random_samples(rng, network.inputs, 600)
-    made, wanted = NativeNetwork.of(network, 2), network.scores(X)
+    made, wanted = kind(network), network.scores(X)
     assert np.array_equal(made.scores(X), wanted)
     child = os.fork()
     if not child:
@@ -243,16 +275,18 @@ def test_other_types_are_refused():
 
 
 @NEEDS_KERNELS
-def test_models_are_copied_and_shared():
+@pytest.mark.parametrize("kind", ["native", "single"])
+def test_models_are_copied_and_shared(kind):
     rng = np.random.default_rng(3)
     network = dense(rng, [50, 100, 60, 4], normal)
     X = random_samples(rng, network.inputs, 500)
     model, wanted = IntegerModel(network, threads=2), network.scores(X)
-    assert np.array_equal(model.native.scores(X), wanted)
-    assert np.array_equal(pickle.loads(pickle.dumps(model)).native.scores(X), wanted)
+    assert np.array_equal(getattr(model, kind).scores(X), wanted)
+    assert np.array_equal(getattr(pickle.loads(pickle.dumps(model)), kind).scores(X), wanted)
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(model.native.scores(X))) for _ in range(4)
+        threading.Thread(target=lambda: found.append(getattr(model, kind).scores(X)))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()

@@ -26,7 +26,11 @@ from zeroone.rows import MappedRows, Opened, map_file
 from zeroone.watch import LostRankError, Watch
 
 SIZES = (1, 2, 4)
-BY_FOUR = ("dense", "uneven", "exact-uneven")  # that four ranks do, too: they share two cores
+BY_FOUR = (
+    "dense",
+    "uneven-longer",
+    "exact-uneven",
+)  # that four ranks do, too: they share two cores
 BY_MEMORY = ("dense", "halved", "digits", "exact-uneven")  # that two ranks do once more
 BATCHES = {
     "dense": {"hidden": [30, 20], "settings": {}},
@@ -78,6 +82,8 @@ def made(tmp_path_factory):
     jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
     jobs["even"] = {"data": str(folder / "even"), "options": STOCHASTIC}
     jobs["uneven"] = {"data": str(folder / "uneven"), "options": STOCHASTIC}
+    longer = STOCHASTIC | {"epochs": 12}  # more than 100 batches
+    jobs["uneven-longer"] = {"data": str(folder / "uneven"), "options": longer}
     uneven(folder / "lopsided", [0, 2, 1437])
     jobs["lopsided"] = {"data": str(folder / "lopsided"), "options": STOCHASTIC}
     jobs["exact"] = {"data": "digits", "options": EXACT}
@@ -105,9 +111,9 @@ def difference(one, other):
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven", "lopsided")),
+        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided")),
         ("dense", 4),
-        ("uneven", 4),
+        ("uneven-longer", 4),
     ],
 )
 def test_stochastic_solver(name, size, made):
@@ -317,6 +323,11 @@ def test_shards_that_cannot_be_written(tmp_path):
         write_shards([], tmp_path / "a")
     with pytest.raises(InputError, match="features, those before"):
         write_shards([(np.ones((2, 3)), [0, 1]), (np.ones((2, 4)), [0, 1])], tmp_path / "b")
+    mixed = [(np.ones((2, 3)), [0, 1]), (np.ones((2, 3), np.uint8), [0, 1])]
+    with pytest.raises(InputError, match="shard 1 holds uint8 numbers, those before float32"):
+        write_shards(mixed, tmp_path / "m")
+    with pytest.raises(InputError, match="some of the files hold bytes"):
+        MappedRows([np.asarray(X, dtype) for (X, _), dtype in zip(mixed, "fB", strict=True)])
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "mine.txt").touch()
     with pytest.raises(InputError, match="not empty"):
@@ -394,6 +405,7 @@ def test_a_failure_is_told(quick):
     assert second.tell(OSError("something else"))
     assert not second.tell(InputError("the disk is full."))  # what the first has said already
     assert str(second.find_lost("")).startswith("rank 0 stopped: the disk is full; ")
+    assert str(first.stopped(InputError("no room."))).startswith("rank 0 stopped: no room; ")
     first.stop()
     second.stop()
 
@@ -457,6 +469,15 @@ def test_a_lost_rank_ends_the_waiting():
     ranks.watch.lost = LostRankError("rank 1 is gone")
     with pytest.raises(LostRankError, match="rank 1 is gone"):
         ranks._look()
+
+    def barrier():
+        raise RuntimeError("Connection closed by peer\nand more")
+
+    ranks._distributed, ranks.waited = SimpleNamespace(barrier=barrier), 0.0
+    ranks.watch.find_lost = lambda otherwise: LostRankError(f"who knows: {otherwise}")
+    with pytest.raises(LostRankError, match=r"a sum failed \(Connection closed by peer\)$"):
+        ranks.wait_for_all()
+    ranks.postbox = None
     with pytest.raises(ValueError, match="of one dtype"):
         ranks._combine_later([torch.ones(2), torch.ones(2).long()])
 

@@ -104,7 +104,7 @@ class Ranks(Team):
     where they do not fit through the group.
 
     ``sent``: bytes that were handed over to the group, ``shared``: to memory, and ``waited``:
-    seconds for others'.
+    seconds for others', in the group.
     ``halved``: sums of W blocks travel as bfloat16; what this rank's rounding takes away is added
     to its next.
     """
@@ -185,7 +185,7 @@ class Ranks(Team):
         work = self._try(lambda: gather(everyone, sent, async_op=True))
 
         def wait() -> Tensor:
-            self._try(work.wait)
+            self._wait(work.wait)
             return everyone[:n]
 
         return wait
@@ -213,12 +213,17 @@ class Ranks(Team):
         """Sent to all."""
         box = [value]
         cpu = torch.device("cpu")
-        self._try(lambda: self._distributed.broadcast_object_list(box, device=cpu))
+        self._wait(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
+
+    def wait_for_all(self) -> None:
+        """Until every rank has come here."""
+        self._wait(self._distributed.barrier)
 
     def describe(self) -> dict[str, Any]:
         """With the bytes that this rank handed over, and the seconds that it waited for sums."""
-        said = {"bytes_sent": self.sent, "bytes_shared": self.shared, "waited": self.waited}
+        waited = self.waited + (0.0 if self.postbox is None else self.postbox.waited)
+        said = {"bytes_sent": self.sent, "bytes_shared": self.shared, "waited": waited}
         return {"count": self.size} | said
 
     def keep_state_in(self, path: Path) -> None:
@@ -249,7 +254,7 @@ class Ranks(Team):
         work = self._try(lambda: self._distributed.all_reduce(flat, op=how, async_op=True))
 
         def wait() -> Tensor:
-            self._try(work.wait)
+            self._wait(work.wait)
             return flat
 
         return wait
@@ -276,17 +281,22 @@ class Ranks(Team):
         if self.watch is not None and self.watch.lost is not None:
             raise self.watch.lost
 
+    def _wait(self, call: Callable[[], Any]) -> Any:
+        """For others, in the group; in memory the postbox counts the seconds."""
+        begun = time.perf_counter()
+        try:
+            return self._try(call)
+        finally:
+            self.waited += time.perf_counter() - begun
+
     def _try(self, call: Callable[[], Any]) -> Any:
         """A rank that is lost shows in a sum that fails."""
-        begun = time.perf_counter()
         try:
             return call()
         except RuntimeError as error:
             if self.watch is None:
                 raise
             raise self.watch.find_lost(f"a sum failed ({_first_line(error)})") from None
-        finally:
-            self.waited += time.perf_counter() - begun
 
 
 @dataclass(frozen=True)
@@ -354,12 +364,16 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         if not cuda and os.environ.get(SWITCH) != "0" and _on_one_machine(size):
             ranks.share_memory()
         yield ranks
-        distributed.barrier()
+        ranks.wait_for_all()
     except LostRankError:
         raise
     except BaseException as error:
-        if not watch.tell(error) and isinstance(error, InputError):
-            raise SystemExit(2) from None  # the first rank has said it
+        news = watch.tell(error)
+        if isinstance(error, InputError):
+            if not news:
+                raise SystemExit(2) from None  # the first rank has said it
+            if watch.has_state:
+                raise watch.stopped(error) from None
         raise
     else:
         distributed.destroy_process_group()

@@ -51,6 +51,7 @@ class Postbox:
         self._side, self._used = 0, 0  # the half of the last message, and its bytes so far
         self._last = [0, 0]  # the last number in each half
         self._fence = threading.Lock()
+        self.waited = 0.0  # seconds, for others
 
     @staticmethod
     def bytes_of(size: int, half: int) -> int:
@@ -84,7 +85,7 @@ class Postbox:
 
     def read(self, note: Note, wait: Callable[[], None]) -> list[Tensor]:
         """What each rank wrote there, once all have; to be copied before ``close``."""
-        _until(lambda: bool((self._posted >= note.number).all()), wait)
+        self._until(lambda: bool((self._posted >= note.number).all()), wait)
         self._order()
         return [self._view(note, rank) for rank in range(len(self._areas))]
 
@@ -100,11 +101,21 @@ class Postbox:
             last = self._last[1 - self._side]
             if n_bytes > self._half or any(number <= last for number in self._open):
                 return None
-            _until(lambda: bool((self._read >= last).all()), wait)
+            self._until(lambda: bool((self._read >= last).all()), wait)
             self._side, self._used = 1 - self._side, 0
         place = self._side * self._half + self._used
         self._used += -(-n_bytes // LINE) * LINE
         return place
+
+    def _until(self, done: Callable[[], bool], wait: Callable[[], None]) -> None:
+        begun = time.perf_counter()
+        while not done():
+            if time.perf_counter() - begun < EAGER:
+                _pass_on()
+            else:
+                wait()
+                time.sleep(NAP)
+        self.waited += time.perf_counter() - begun
 
     def _view(self, note: Note, rank: int) -> Tensor:
         offset = self._areas[rank] + note.place
@@ -120,16 +131,6 @@ class Postbox:
 
 
 _pass_on = getattr(os, "sched_yield", lambda: time.sleep(0))  # to whoever has work
-
-
-def _until(done: Callable[[], bool], wait: Callable[[], None]) -> None:
-    begun = time.perf_counter()
-    while not done():
-        if time.perf_counter() - begun < EAGER:
-            _pass_on()
-        else:
-            wait()
-            time.sleep(NAP)
 
 
 def reserve(size: int) -> tuple[Path, int] | None:

@@ -36,6 +36,8 @@ class MappedRows:
         opened: "Opened | None" = None,
     ) -> None:
         self.files, self.chosen = list(files), chosen
+        if len({file.dtype for file in self.files}) > 1:
+            raise InputError("some of the files hold bytes, others do not: write them alike.")
         self._opened = opened or Opened()
         self.starts = torch.tensor([0, *np.cumsum([len(file) for file in files]).tolist()])
         self._mapped = 0

@@ -140,7 +140,10 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
             header = _read_header(path, text, newest)
             # Copied into memory of torch's own: products depend, in the last bit, on alignment.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError):
+    except InputError:
+        raise
+    # Torch's own, of shapes that no tensor can have: they are many lines long.
+    except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
     if digest != checksum(text, tensors):
         raise InputError(f"{path} is damaged: its content does not have the checksum it names.")

@@ -62,7 +62,7 @@ class Watch:
 
         Whether that is news: all ranks may refuse the same input.
         """
-        why = f"stopped: {' '.join(str(error).split()).rstrip('.') or type(error).__name__}"
+        why = _why(error)
         with suppress(RuntimeError):
             limit = time.monotonic() + (2 * BEAT if self.rank else 0)
             while time.monotonic() < limit and not self._found():  # the first rank has the word
@@ -70,6 +70,15 @@ class Watch:
             if not self._announce(self.rank, why):
                 return self._found() != {"rank": 0, "why": why}
         return True
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.state is not None and self.state.is_file()
+
+    def stopped(self, error: BaseException) -> LostRankError:
+        """What this rank itself says when it fails."""
+        return self._error({"rank": self.rank, "why": _why(error)})
 
     def find_lost(self, otherwise: str) -> LostRankError:
         """Which rank is gone, now that a sum has failed; ``otherwise``: what to say if none is."""
@@ -145,9 +154,13 @@ class Watch:
         return LostRankError(f"{who}; {self._hint()}.")
 
     def _hint(self) -> str:
-        if self.state is None or not self.state.is_file():
+        if not self.has_state:
             return "nothing was kept yet: the same command begins again"
         return f"the same command with --resume goes on from {self.state}"
+
+
+def _why(error: BaseException) -> str:
+    return f"stopped: {' '.join(str(error).split()).rstrip('.') or type(error).__name__}"
 
 
 def _exit_with(error: LostRankError) -> None:

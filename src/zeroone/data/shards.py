@@ -159,12 +159,14 @@ def write_shards(
     make_folder(folder)
     if any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: take another folder.")
-    sizes, width, digest = [], 0, hashlib.sha256()
+    sizes, width, dtype, digest = [], 0, None, hashlib.sha256()
     for k, (X, y) in enumerate(pieces):
         inputs, labels = _checked(X, y)
         if width and inputs.shape[1] != width:
             raise InputError(f"shard {k} has {inputs.shape[1]} features, those before {width}.")
-        width = inputs.shape[1]
+        if dtype is not None and inputs.dtype != dtype:
+            raise InputError(f"shard {k} holds {inputs.dtype} numbers, those before {dtype}.")
+        width, dtype = inputs.shape[1], inputs.dtype
         for name, array in ((f"X-{k}.npy", inputs), (f"y-{k}.npy", labels)):
             with replacing(folder / name) as temporary, temporary.open("wb") as file:
                 np.save(file, array)

@@ -1,6 +1,6 @@
 /* Dense layers of integer networks for processors with AVX2, a block of samples at a time.
  *
- * native.py compiles this file and says how weights are laid out. All sums are exact, whatever the
+ * library.py compiles this file, native.py says how weights are laid out. All sums are exact, whatever the
  * order in which they are added up. Widths are padded: a unit that was added for that has weights 0
  * above, so that its bit does not matter.
  */
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* native.py says, so that there is one place for it: SAMPLES of a block, at most; UNITS_OF_BYTES
+/* library.py says, so that there is one place for it: SAMPLES of a block, at most; UNITS_OF_BYTES
  * and UNITS of a tile of add_bytes and of add_bits, whose weights or tables fit into the first
  * cache; GROUPS of four inputs each that have tables at a time. */
 #define VECTORS (UNITS / 16)

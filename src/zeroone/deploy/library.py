@@ -67,13 +67,31 @@ def kernels() -> Kernels:
     return Kernels(library)
 
 
+def are_there() -> bool:
+    """Whether they were built before: then ``kernels`` takes no time."""
+    return bool(kernels.cache_info().currsize) or _are_in_cache()
+
+
+@lru_cache(maxsize=1)
+def _are_in_cache() -> bool:
+    folder = next(_folders())
+    return os.environ.get(SWITCH) != "0" and _load(folder / _name_of(_source())) is not None
+
+
+def _source() -> bytes:
+    folder = resources.files(__package__)
+    return b"".join((folder / name).read_bytes() for name in SOURCES)
+
+
+def _name_of(source: bytes) -> str:
+    return f"kernels-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
+
+
 def _find() -> ctypes.CDLL:
     """A library of this source, from the cache or compiled into it, or else into nowhere."""
-    folder_of_sources = resources.files(__package__)
-    source = b"".join((folder_of_sources / name).read_bytes() for name in SOURCES)
-    mark = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:16]
+    source = _source()
     for folder in _folders():
-        path = folder / f"kernels-{mark}.so"
+        path = folder / _name_of(source)
         found = _load(path)
         if found is None and _compile(source, path):
             found = _load(path)

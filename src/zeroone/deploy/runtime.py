@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.deploy.form import IntegerNetwork, Sums
-from zeroone.deploy.library import kernels
+from zeroone.deploy.library import are_there, kernels
 from zeroone.deploy.native import NativeNetwork, pays
 from zeroone.deploy.onnx import make_model
-from zeroone.deploy.single import SingleNetwork
+from zeroone.deploy.single import SingleNetwork, pays_for_one
 from zeroone.network import ClassLabel
+
+MANY = 1000  # single samples that are worth a compiler's second
 
 
 class IntegerModel:
@@ -26,6 +28,7 @@ class IntegerModel:
 
     def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
         self.network, self.threads = network, threads
+        self._singles = 0  # samples that came one by one
 
     @property
     def classes(self) -> list[ClassLabel]:
@@ -60,16 +63,24 @@ class IntegerModel:
     def scores(self, X: ArrayLike | Tensor) -> Sums:
         """The int32 scores of raw samples."""
         raw, rows = self.network.check(X), self.network.rows
-        run = self.engine(len(raw))
+        run = self.engine(raw)
         return np.concatenate([run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
 
-    def engine(self, samples: int) -> Callable[[NDArray[Any]], Sums]:
-        """What is fastest for so many samples: it takes checked ones and gives their scores."""
-        if samples == 1 and SingleNetwork.pays(self.network) and self.single is not None:
-            return self.single.scores
-        if pays(self.network, samples) and kernels().pay and self.native is not None:
+    def engine(self, raw: NDArray[Any]) -> Callable[[NDArray[Any]], Sums]:
+        """What is fastest for these checked samples: it takes them and gives their scores."""
+        if len(raw) == 1:
+            return self._engine_for_one(raw)
+        if pays(self.network, len(raw)) and kernels().pay and self.native is not None:
             return self.native.scores
         return self._by_session
+
+    def _engine_for_one(self, raw: NDArray[Any]) -> Callable[[NDArray[Any]], Sums]:
+        """Nothing is compiled for the sake of a few single samples, only after many of them."""
+        if not pays_for_one(self.network, raw):
+            return self._by_session
+        self._singles += 1
+        there = self._singles > MANY or are_there()
+        return self.single.scores if there and self.single is not None else self._by_session
 
     def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
@@ -92,7 +103,7 @@ class IntegerModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """Sessions and kernels are not pickled: a copy makes its own."""
-        return {"network": self.network, "threads": self.threads}
+        return {"network": self.network, "threads": self.threads, "_singles": 0}
 
 
 def open_session(model: str | bytes, threads: int | None = None, *, spin: bool = True) -> Any:

@@ -5,6 +5,7 @@ of them. With one sample, reading is what takes the time.
 """
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from zeroone.deploy.form import Bytes, IntegerNetwork, Stage, Sums
 from zeroone.deploy.library import ROWS, UNITS_OF_ROWS, kernels
 from zeroone.deploy.native import is_dense, padded_limits, rounded_up
 
-# From so many weights on, ONNX Runtime takes 1.5 times as long or more for one sample, whether or
-# not most of its inputs are 0; for two it takes about as long. Measured with AVX-512 VNNI, 100 to
-# 2000-2000 hidden units.
-LEAST_WEIGHTS = 5 * 10**5
+# Where ONNX Runtime takes 1.5 times as long or more for one sample (for two: about as long): from
+# so many weights on, if at most this share of them is read, and layers are so wide that their padding
+# does not matter. Measured with AVX-512 VNNI.
+LEAST_WEIGHTS, MOST_READ, MOST_PADDED = 5 * 10**5, 0.75, 1.5
+BITS_ON = 0.5  # of a hidden layer, about
 
 
 class CLayer(ctypes.Structure):
@@ -59,11 +61,6 @@ class SingleNetwork:
         self._widest, self._room = widest, widest * (4 + 4 + 2 + 1)
 
     @staticmethod
-    def pays(network: IntegerNetwork) -> bool:
-        """Whether there is enough to read."""
-        return sum(stage.main.weights.size for stage in network.stages) >= LEAST_WEIGHTS
-
-    @staticmethod
     def of(network: IntegerNetwork) -> "SingleNetwork | None":
         """None where there are no kernels, or none for such a network."""
         library = kernels().library if is_dense(network) else None
@@ -84,3 +81,16 @@ class SingleNetwork:
                 ctypes.c_void_p(made.ctypes.data),
             )
         return np.ascontiguousarray(scores[:, : len(self.network.classes)])
+
+
+def pays_for_one(network: IntegerNetwork, raw: NDArray[Any]) -> bool:
+    """Whether the kernel is what to take for this one sample."""
+    shapes = [stage.main.weights.shape for stage in network.stages]
+    first, *others = [math.prod(shape) for shape in shapes]
+    total = first + sum(others)
+    padded = sum(rounded_up(n_out, UNITS_OF_ROWS) * n_in for n_out, n_in in shapes)
+    if total < LEAST_WEIGHTS or padded > MOST_PADDED * total:
+        return False
+    # Of inputs that are no bytes, 0 is nothing special.
+    share = np.count_nonzero(raw) / raw.size if network.inputs.are_bytes else 1.0
+    return bool(share * first + BITS_ON * sum(others) <= MOST_READ * total)

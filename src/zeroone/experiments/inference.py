@@ -103,7 +103,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
         return call
 
     return {
-        OURS: lambda batch: ours.engine(len(batch))(batch),
+        OURS: lambda batch: ours.engine(batch)(batch),
         f"{OURS}, ONNX Runtime": lambda batch: ours.session.run(["scores"], {"inputs": batch}),
         TORCH: by_torch(relu),
         "ReLU float32, ONNX Runtime": lambda batch: theirs.run(None, {"inputs": batch}),
@@ -182,13 +182,13 @@ def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
 
 
 def describe_kernels() -> str:
-    """Whether our own kernels take part, and if not, why."""
+    """What our own kernels may take part in, and if in nothing, why."""
     found = kernels()
     if found.library is None:
         return f"none: {found.why_not}"
     if found.pay:
-        return "used"
-    return "used for one sample; for more ONNX Runtime is as fast on this processor"
+        return "for one sample and for many"
+    return "for one sample; for many ONNX Runtime is as fast on this processor"
 
 
 def bench_inference(
