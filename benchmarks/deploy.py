@@ -78,6 +78,7 @@ def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=7, threads=1)
     arguments.add_argument("--epochs", type=int, default=10)
     arguments.add_argument("--runs", default="runs/deploy")
+    arguments.add_argument("--models", default=",".join(MODELS), help="some of them, whole first")
     options = arguments.parse_args()
     split = obtain(REGISTRY["mnist"])
     record = begin("deploy", options)
@@ -85,7 +86,7 @@ def main() -> None:
     relu = make_relu(HIDDEN)
     images = np.ascontiguousarray(split.test[0])
     networks = {}
-    for name in MODELS:
+    for name in options.models.split(","):
         path = trained(name, split, Path(options.runs), options.epochs)
         print(name, flush=True)
         model, networks[name] = look_at(path, split)

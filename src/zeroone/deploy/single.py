@@ -16,7 +16,7 @@ from zeroone.deploy.library import ROWS, UNITS_OF_ROWS, kernels
 from zeroone.deploy.native import is_dense, padded_limits, rounded_up
 
 # Where ONNX Runtime takes 1.5 times as long or more for one sample (for two: about as long): from
-# so many weights on, if at most this share of them is read, and layers are so wide that their padding
+# so many weights on, if at most this share of them is read, and layers are so wide that padding
 # does not matter. Measured with AVX-512 VNNI.
 LEAST_WEIGHTS, MOST_READ, MOST_PADDED = 5 * 10**5, 0.75, 1.5
 BITS_ON = 0.5  # of a hidden layer, about
