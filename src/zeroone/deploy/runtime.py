@@ -113,6 +113,7 @@ def open_session(model: str | bytes, threads: int | None = None, *, spin: bool =
     """
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()  # who predicts tells nobody
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3
