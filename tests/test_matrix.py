@@ -360,6 +360,19 @@ def test_leaving_the_loop_ends_the_processes(tmp_path):
         wait_until(lambda: not alive(pid))
 
 
+def test_a_process_that_nobody_listens_to_ends_without_a_word():
+    """As after a Ctrl-C that came while it started."""
+    code = """
+from multiprocessing import Pipe
+from zeroone.experiments.workers import _child
+reader, writer = Pipe(duplex=False)
+reader.close()
+_child(print, "it worked", 1, writer)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
 def test_a_killed_parent_leaves_no_children(tmp_path):
     if not Path("/proc").is_dir():
         return

@@ -80,10 +80,15 @@ class Reporter(Callback):
         if time.monotonic() - self.sent < REPORT_EVERY:
             return
         self.sent = time.monotonic()
-        try:
-            self.pipe.send(("progress", (done, self.error)))
-        except OSError:
-            os._exit(1)
+        _tell(self.pipe, "progress", (done, self.error))
+
+
+def _tell(pipe: Connection, kind: str, content: Any) -> None:
+    """Say it to the parent; if that listens no more, it is over, and there is nothing to say."""
+    try:
+        pipe.send((kind, content))
+    except OSError:
+        os._exit(1)
 
 
 def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
@@ -91,13 +96,13 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     import torch
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    pipe.send(("started", None))
+    _tell(pipe, "started", None)
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
-        pipe.send(("result", work(task, [Reporter(pipe)])))
+        _tell(pipe, "result", work(task, [Reporter(pipe)]))
     except Exception as error:
-        pipe.send(("failure", (_reason(error), traceback.format_exc())))
+        _tell(pipe, "failure", (_reason(error), traceback.format_exc()))
 
 
 def _end_with_parent() -> None:
