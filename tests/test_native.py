@@ -101,8 +101,9 @@ def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
     network = dense(rng, [20, 30, 3], normal)
     X = random_samples(rng, network.inputs, 2)
     model = IntegerModel(network)
-    X[0, :10] = 0  # half of the first layer, and of the bits, are then not read
+    X[0, :15] = 0  # most of the first layer, and half of the bits, are then not read
     n = 20 * 30 + 30 * 3
+    monkeypatch.setattr(single, "LEAST_UNITS", 30)
     monkeypatch.setattr(single, "MOST_PADDED", 100)
     monkeypatch.setattr(single, "LEAST_WEIGHTS", n + 1)
     assert model.engine(X[:1]) == model._by_session
@@ -110,6 +111,9 @@ def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
     assert model.engine(X[:1]) == model.single.scores
     assert model.engine(X) == model._by_session
     assert model.engine(np.full((1, 20), 7, np.uint8)) == model._by_session  # too much to read
+    monkeypatch.setattr(single, "LEAST_UNITS", 31)
+    assert model.engine(X[:1]) == model._by_session  # too few units
+    monkeypatch.setattr(single, "LEAST_UNITS", 30)
     monkeypatch.setattr(single, "MOST_PADDED", 1.5)
     assert model.engine(X[:1]) == model._by_session  # 3 units are padded to 32
     assert np.array_equal(model.scores(X[:1]), network.scores(X[:1]))
