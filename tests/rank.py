@@ -10,6 +10,7 @@ from zeroone import TrainSettings, postbox, train
 from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.heads import SoftmaxCE
+from zeroone.initial import InitialSettings, train_on_body
 from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.parallel import ALONE, Ranks, Share
@@ -49,16 +50,14 @@ def trained(team, job):
     split = load_data(job["data"])
     settings = TrainSettings.from_options(**job["options"])
     out = Path(job["out"]) if "out" in job else None
-    run = train(
-        split.X,
-        split.y,
-        settings,
-        test=split.test,
-        image=split.shape,
-        team=team,
-        out=out,
-        resume=job.get("resume", False),
-    )
+    known = {"test": split.test, "image": split.shape, "team": team}
+    if "initial" in job:
+        body = InitialSettings(**job["initial"])
+        out = Path(f"{out}-{team.size}")  # each number of ranks trains its own
+        run = train_on_body(split.X, split.y, body, settings, out=out, **known)
+    else:
+        resume = job.get("resume", False)
+        run = train(split.X, split.y, settings, out=out, resume=resume, **known)
     found = {f"{i}": link.operator.weight for i, link in enumerate(run.network.links)}
     errors = [
         entry[name]

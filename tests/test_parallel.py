@@ -86,6 +86,12 @@ def made(tmp_path_factory):
     jobs["uneven-longer"] = {"data": str(folder / "uneven"), "options": longer}
     uneven(folder / "lopsided", [0, 2, 1437])
     jobs["lopsided"] = {"data": str(folder / "lopsided"), "options": STOCHASTIC}
+    jobs["body"] = {
+        "data": "digits",
+        "options": STOCHASTIC | {"dtype": "float64"},
+        "initial": {"body": "tiny", "epochs": 2},
+        "out": str(folder / "body"),
+    }
     jobs["exact"] = {"data": "digits", "options": EXACT}
     jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
     few = {name: jobs[name] | {"memory": 2**20} for name in BY_FOUR}
@@ -111,7 +117,7 @@ def difference(one, other):
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided")),
+        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided", "body")),
         ("dense", 4),
         ("uneven-longer", 4),
     ],
