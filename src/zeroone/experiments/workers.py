@@ -185,8 +185,8 @@ def _deaf_to_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what has waited is heard here
         signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if heard:
             signal.raise_signal(signal.SIGINT)
 
