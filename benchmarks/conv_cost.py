@@ -21,7 +21,8 @@ from zeroone.heads import SoftmaxCE
 from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.parts import Part
 from zeroone.training.rule import StochasticRule

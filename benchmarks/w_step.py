@@ -14,7 +14,8 @@ from zeroone.inputs import check_inputs
 from zeroone.network import Network
 from zeroone.parallel import Share
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.parts import Part
 

@@ -15,7 +15,8 @@ from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.parallel import ALONE, Ranks, Share
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 
 WAYS = ("sent", "shared")
 

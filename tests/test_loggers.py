@@ -17,7 +17,7 @@ from zeroone.data.embedded import load_embedded
 from zeroone.data.registry import REGISTRY
 from zeroone.reproduce import targets
 from zeroone.solvers.projection import WEIGHTS
-from zeroone.solvers.stochastic import U_STEPS, V_STEPS
+from zeroone.solvers.stochastic_settings import U_STEPS, V_STEPS
 from zeroone.training import TrainSettings, train
 from zeroone.training.loggers import flat_numbers
 

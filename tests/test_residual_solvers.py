@@ -19,7 +19,8 @@ from zeroone.ops import add_up, one_hot
 from zeroone.solvers.exact import ExactBCD, ExactSettings
 from zeroone.solvers.metric import Metric
 from zeroone.solvers.pruning import removal_costs
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 
 
 @pytest.fixture

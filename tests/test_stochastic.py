@@ -18,7 +18,8 @@ from zeroone.solvers.metric import Metric
 from zeroone.solvers.projection import project
 from zeroone.solvers.pruning import kept_share, removal_costs, without
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from zeroone.interop import Step, from_torch, to_torch
     from zeroone.network import Network
     from zeroone.solvers.exact import ExactSettings
-    from zeroone.solvers.stochastic import StochasticSettings
+    from zeroone.solvers.stochastic_settings import StochasticSettings
     from zeroone.training import (
         Callback,
         CSVLogger,
@@ -46,7 +46,7 @@ _HOME = {
     "ExactSettings": "zeroone.solvers.exact",
     "IntegerModel": "zeroone.deploy",
     "Network": "zeroone.network",
-    "StochasticSettings": "zeroone.solvers.stochastic",
+    "StochasticSettings": "zeroone.solvers.stochastic_settings",
     "Step": "zeroone.interop",
     "TensorBoardLogger": "zeroone.training",
     "TrainSettings": "zeroone.training",

@@ -19,7 +19,8 @@ from zeroone.heads import SoftmaxCE
 from zeroone.network import Network
 from zeroone.records import new_record
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD, StochasticSettings
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.lines import say
 from zeroone.training.parts import Part

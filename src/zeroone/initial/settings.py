@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import BODIES
 from zeroone.checks import InputError, count, one_of
-from zeroone.solvers.stochastic import StochasticSettings
+from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training import TrainSettings
 
 BATCH = 64

@@ -11,7 +11,7 @@ from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.layers import LayerPlan, check_skips
 from zeroone.scaling import SCALINGS
 from zeroone.solvers.exact import PAPER, ExactSettings
-from zeroone.solvers.stochastic import StochasticSettings
+from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.augment import AUGMENTATIONS
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
