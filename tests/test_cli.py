@@ -117,6 +117,14 @@ def test_reproduce_a_figure_that_needs_no_training(command, tmp_path):
     assert "(zeroone-reproduce/fig-activations.png)" in (tmp_path / "page.md").read_text()
 
 
+def test_a_page_of_a_site_has_its_figures_beside_it(command, tmp_path):
+    (tmp_path / "docs").mkdir()
+    assert command("reproduce", "fig-prox", "--out", "out", "--page", "docs/page.md")[0] == 0
+    assert "![The U block](page/fig-prox.png)" in (tmp_path / "docs/page.md").read_text()
+    copied = (tmp_path / "docs/page/fig-prox.png").read_bytes()
+    assert copied == (tmp_path / "out/fig-prox.png").read_bytes()
+
+
 def test_help_and_version(command):
     for words in (["--help"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"]):
         code, out, _ = command(*words)

@@ -110,7 +110,7 @@ def plot_training(all_results: Sequence[Results], path: Path) -> None:
                     _band(axis, x, values, _look(row["method"], row["label"]))
             for axis, part in ((train, "training"), (test, "test")):
                 _label(axis, f"{results.protocol.title}: {part}", "epoch", "error (%)")
-                axis.set_yscale("log")
+                _epochs_and_errors(axis)
 
 
 def plot_initial(all_results: Sequence[Results], path: Path) -> None:
@@ -131,8 +131,25 @@ def plot_initial(all_results: Sequence[Results], path: Path) -> None:
             for axis, part in ((train, "training"), (test, "test")):
                 title = f"{results.protocol.title}: {part}"
                 _label(axis, title, "epochs of the initial process", "error (%)")
-                axis.xaxis.get_major_locator().set_params(integer=True)
-                axis.set_yscale("log")
+                _epochs_and_errors(axis)
+
+
+def _epochs_and_errors(axis: Any) -> None:
+    """Whole epochs; errors of every size, written as plain numbers."""
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(_plain(axis.yaxis.get_major_formatter()))
+    axis.yaxis.set_minor_formatter(_plain(axis.yaxis.get_minor_formatter()))
+
+
+def _plain(formatter: Any) -> Callable[[float, int], str]:
+    """Label what ``formatter`` would, 10 in place of 10^1."""
+
+    def label(x: float, position: int) -> str:
+        formatter.set_locs()  # which of the ticks have room for a label
+        return f"{x:g}" if formatter(x, position) else ""
+
+    return label
 
 
 def _points(axis: Any, x: list[int], values: list[list[float]], look: Any) -> None:

@@ -1,6 +1,7 @@
 """The page of results: every table and figure that has records, and a verdict for every claim."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from zeroone.reproduce.claims import judge
 from zeroone.reproduce.results import RECORDS, Results
 from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made
-from zeroone.storage import replacing
+from zeroone.storage import make_folder, replacing
 
 HEADER = """# Results
 
@@ -39,10 +40,13 @@ def write_page(
     quick: bool,
     options: str = "",
 ) -> None:
-    """Write the page to ``path``; its figures are in ``out``.
+    """Write the page to ``path``; its figures are in ``out``, and beside a page elsewhere.
 
     ``options``: those of the command that its reader would have to type as well.
     """
+    figures = _beside(
+        path, out, [figure for content in made.values() for figure in content.figures]
+    )
     lines = [HEADER.format(records=_from(path, out / RECORDS))]
     lines += [*([QUICK] if quick else []), *_verdicts(results, quick=quick)]
     for name, content in made.items():
@@ -52,13 +56,27 @@ def write_page(
         lines += [f"    zeroone reproduce {name}{options}", "", *_provenance(own)]
         lines += [sheet.markdown() for sheet in content.sheets]
         for figure in content.figures:
-            lines += [f"![{figure}]({_from(path, out / figure)}.png)", ""]
+            lines += [f"![{target.title}]({_from(path, figures / figure)}.png)", ""]
         lines += _lacking(own)
     text = "\n".join(lines).rstrip() + "\n"
     if not (path.absolute().parent / ERRATA).exists():
         text = unlinked(text)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _beside(page: Path, out: Path, figures: Sequence[str]) -> Path:
+    """The folder of the page's figures: ``out``, or one with the page's name and copies of them.
+
+    A site is made of one folder, and shows nothing from without.
+    """
+    if out.absolute().is_relative_to(page.absolute().parent):
+        return out
+    folder = make_folder(page.with_suffix(""))
+    for figure in figures:
+        with replacing(folder / f"{figure}.png") as temporary:
+            shutil.copyfile(out / f"{figure}.png", temporary)
+    return folder
 
 
 def _from(page: Path, target: Path) -> str:
@@ -79,9 +97,11 @@ def _provenance(results: Sequence[Results]) -> list[str]:
     lines = []
     for r in results:
         spec, dates = r.protocol.spec, r.dates
-        when = "" if dates is None else f", {dates[0]} to {dates[1]}"
-        commits = ", ".join(r.commits) or "no commit"
-        tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd, "body": spec.initial}
+        made = ", made by " + ", ".join(r.commits) if r.commits else ""
+        when = "" if dates is None else f" ({' to '.join(dict.fromkeys(dates))})"
+        on_body = any("@" in architecture for architecture in spec.architectures)
+        tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd}
+        tables |= {"body": spec.initial} if on_body else {}
         options = "; ".join(
             f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
             for who, table in tables.items()
@@ -89,8 +109,8 @@ def _provenance(results: Sequence[Results]) -> list[str]:
         )
         lines.append(
             f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(spec.architectures)}; "
-            f"{options}. {len(r.matrix.records)} of {len(r.matrix.cells)} cells, bodies included, "
-            f"{commits}{when}"
+            f"{options}. {len(r.matrix.records)} of {len(r.matrix.cells)} cells, bodies included"
+            f"{made}{when}."
         )
     return [*lines, ""] if results else lines
 
