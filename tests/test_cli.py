@@ -120,9 +120,15 @@ def test_reproduce_a_figure_that_needs_no_training(command, tmp_path):
 def test_a_page_of_a_site_has_its_figures_beside_it(command, tmp_path):
     (tmp_path / "docs").mkdir()
     assert command("reproduce", "fig-prox", "--out", "out", "--page", "docs/page.md")[0] == 0
-    assert "![The U block](page/fig-prox.png)" in (tmp_path / "docs/page.md").read_text()
-    copied = (tmp_path / "docs/page/fig-prox.png").read_bytes()
-    assert copied == (tmp_path / "out/fig-prox.png").read_bytes()
+    page = (tmp_path / "docs/page.md").read_text()
+    assert "![The U block: fig-prox](page-figures/fig-prox.png)" in page
+    assert "`zeroone reproduce all --no-run --out out --page docs/page.md`" in page
+    drawn = (tmp_path / "out/fig-prox.png").read_bytes()
+    assert (tmp_path / "docs/page-figures/fig-prox.png").read_bytes() == drawn
+    # A folder may be written as one pleases, and a page may have a name without a suffix.
+    assert command("reproduce", "fig-prox", "--out", "docs/../out", "--page", "docs/name")[0] == 0
+    assert "(name-figures/fig-prox.png)" in (tmp_path / "docs/name").read_text()
+    assert command("reproduce", "fig-prox", "--out", "out", "--page", "docs/name")[0] == 0
 
 
 def test_help_and_version(command):

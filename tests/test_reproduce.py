@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +24,7 @@ from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
 from zeroone.reproduce.run import reproduce
 from zeroone.reproduce.sheets import Entry, Sheet
-from zeroone.reproduce.targets import TARGETS, make
+from zeroone.reproduce.targets import TARGETS, Made, make
 
 PROTOCOLS = sorted({name for target in TARGETS.values() for name in target.protocols})
 TEN = ["relu", "sigmoid", "swish", "selu", "tanh", "ste", "ccnn", "pcnn", "bi-real", "bcd"]
@@ -269,7 +271,7 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
     assert "bcd on resnet18@10 (1)." in page
     assert "012345678+" in page
     assert "zeroone reproduce table2 --x\n" in page
-    assert "the records in `../records`" in page
+    assert f"the records in\n`{tmp_path.as_posix()}/records`" in page
 
 
 def test_a_failed_cell_is_missing_not_averaged(tmp_path):
@@ -289,6 +291,29 @@ def test_a_failed_cell_is_missing_not_averaged(tmp_path):
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "bcd, repetition 1 failed: out of memory" in page
     assert "Missing: all cells of MNIST, raw pixels" in page
+
+
+def test_the_page_of_the_documents_is_that_of_the_records(tmp_path, monkeypatch):
+    root = Path(__file__).parents[1]
+    out, page = Path("results/reproduce"), Path("docs/results.md")
+    shutil.copytree(root / out / "records", tmp_path / out / "records")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/errata.md").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("zeroone.reproduce.run.make", _without_figures)
+    assert reproduce("all", out, Effort(quiet=True), run=False, page=page) == 0
+    made, kept = page.read_text(encoding="utf-8"), (root / page).read_text(encoding="utf-8")
+    drawn = re.findall(r"!\[.*\]\((.*)\)\n\n", kept)
+    assert re.sub(r"!\[.*\]\(.*\)\n\n", "", kept) == made, "make docs/results.md again"
+    assert len(drawn) >= 5
+    assert all((root / "docs" / figure).is_file() for figure in drawn)
+
+
+def _without_figures(name, results, out, data_dir):
+    """Nothing is drawn, which takes seconds."""
+    if TARGETS[name].plot is None:
+        return make(name, results, out, data_dir)
+    return Made([], [])
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A reader sees the old file or the new one, never a half-written one. Of a link, what it points
     to is replaced; what is no file (a pipe, the standard output) is written into.
     """
-    if _is_stream(path):
+    if is_stream(path):
         yield from _streaming(path)
         return
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -54,7 +54,7 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Whether it is there and neither a file nor a folder."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
@@ -90,7 +90,7 @@ def check_writable(path: Path) -> Path:
     """Find out before hours of work whether a file can be written there."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder.")
-    if _is_stream(path):
+    if is_stream(path):
         return path
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     probe = path.with_name(f".{path.name}.probe")

@@ -95,7 +95,9 @@ def matrix(
 @click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
 @click.option("--no-run", is_flag=True, help="Only make tables and figures of the records.")
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Where the page goes (default: OUT/results.md)."
+    "--page",
+    type=click.Path(path_type=Path),
+    help="Where the page goes, copies of its figures beside it (default: OUT/results.md).",
 )
 @click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
 @click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")

@@ -174,7 +174,8 @@ def _parameters(results: list[Results]) -> Judged:
     evidence = (
         f"of stochastic BCD, one setting halved or doubled: from {_named(best)} to "
         f"{_named(worst)}, defaults {_named(base)}; much is more than {MUCH:g} times the defaults' "
-        f"error. The printed parameters do not train at all ([E6](errata.md#e6))"
+        f"error. flip_rate, flip_margin and step count only as a product: their rows are alike. "
+        f"The printed parameters do not train at all ([E6](errata.md#e6))"
     )
     if gap.is_higher:
         return REFUTED, evidence

@@ -53,8 +53,10 @@ def _printed(results: Results, method: str) -> dict[str, float]:
 
 
 def _best(rows: list[dict[str, Any]], errors: list[str]) -> dict[str, float]:
-    """The lowest mean of each error."""
+    """The lowest mean of each error, once all cells are there to compare."""
     methods = [row for row in rows if row["method"] != INITIAL]
+    if any(row["n"] < row["planned"] for row in methods):
+        return {}
     means = {name: [row[name]["mean"] for row in methods if name in row] for name in errors}
     return {name: min(values) for name, values in means.items() if values}
 
@@ -66,7 +68,7 @@ def _line(
     n = f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
     entries = [Entry(row["label"]), Entry(n)]
     for name in errors:
-        leads = row["method"] != INITIAL and name in row and row[name]["mean"] == best[name]
+        leads = row["method"] != INITIAL and name in row and row[name]["mean"] == best.get(name)
         mark = MARKS["bcd" if row["method"] == PAPERS_ROW else "error"]
         entries += _error(row.get(name), theirs.get(name), mark, leads=leads)
     units = sum(row["active_units"]) if "active_units" in row else None

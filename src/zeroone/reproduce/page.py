@@ -9,13 +9,14 @@ from zeroone.reproduce.claims import judge
 from zeroone.reproduce.results import RECORDS, Results
 from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made
-from zeroone.storage import make_folder, replacing
+from zeroone.storage import is_stream, make_folder, replacing
 
 HEADER = """# Results
 
-Made by `zeroone reproduce`, from the records in `{records}` only; edit nothing here. Numbers are
-means ± standard deviations over n seeds. The lowest error of a column is in bold. Beside ours
-stands what the paper prints.
+Made by `{command}`, from the records in
+`{records}` only; edit nothing here. {done}
+Numbers are means ± standard deviations over n seeds. Of a table that is complete, the lowest error
+of a column is in bold. Beside ours stands what the paper prints.
 """
 
 
@@ -29,6 +30,7 @@ RULE = """A verdict needs all planned cells and three seeds. Methods are compare
 difference counts if 0 lies outside its 95% confidence interval (Student's t, corrected for the
 number of methods compared)."""
 ERRATA = "errata.md"
+PAGE = "results.md"
 
 
 def write_page(
@@ -47,7 +49,11 @@ def write_page(
     figures = _beside(
         path, out, [figure for content in made.values() for figure in content.figures]
     )
-    lines = [HEADER.format(records=_from(path, out / RECORDS))]
+    command = f"zeroone reproduce all --no-run{options}"
+    if path.name != PAGE or path.parent != out:
+        command += f" --page {path.as_posix()}"
+    records, done = (out / RECORDS).as_posix(), _done(results)
+    lines = [HEADER.format(command=command, records=records, done=done)]
     lines += [*([QUICK] if quick else []), *_verdicts(results, quick=quick)]
     for name, content in made.items():
         target = TARGETS[name]
@@ -56,7 +62,7 @@ def write_page(
         lines += [f"    zeroone reproduce {name}{options}", "", *_provenance(own)]
         lines += [sheet.markdown() for sheet in content.sheets]
         for figure in content.figures:
-            lines += [f"![{target.title}]({_from(path, figures / figure)}.png)", ""]
+            lines += [f"![{target.title}: {figure}]({_from(path, figures / figure)}.png)", ""]
         lines += _lacking(own)
     text = "\n".join(lines).rstrip() + "\n"
     if not (path.absolute().parent / ERRATA).exists():
@@ -65,14 +71,27 @@ def write_page(
         temporary.write_text(text, encoding="utf-8")
 
 
+def _done(results: dict[str, Results]) -> str:
+    """How much of what is planned there is."""
+    planned = sum(r.planned for r in results.values())
+    lacking = sum(len(r.lacking) for r in results.values())
+    if not lacking:
+        return f"All {planned} planned cells are recorded (bodies aside)."
+    return (
+        f"{planned - lacking} of {planned} planned cells are recorded (bodies aside); each section "
+        "names what is missing."
+    )
+
+
 def _beside(page: Path, out: Path, figures: Sequence[str]) -> Path:
-    """The folder of the page's figures: ``out``, or one with the page's name and copies of them.
+    """The folder of the page's figures: ``out``, or one with copies of them, named after the page.
 
     A site is made of one folder, and shows nothing from without.
     """
-    if out.absolute().is_relative_to(page.absolute().parent):
+    site = page.parent.resolve()
+    if not figures or is_stream(page) or out.resolve().is_relative_to(site):
         return out
-    folder = make_folder(page.with_suffix(""))
+    folder = make_folder(page.with_name(f"{page.stem}-figures"))
     for figure in figures:
         with replacing(folder / f"{figure}.png") as temporary:
             shutil.copyfile(out / f"{figure}.png", temporary)
@@ -125,13 +144,13 @@ def _lacking(results: Sequence[Results]) -> list[str]:
         if not missing:
             continue
         if not r.rows_done:
-            lines.append(f"Missing: all cells of {r.protocol.title} (`{r.protocol.name}`).")
+            lines.append(f"- Missing: all cells of {r.protocol.title} (`{r.protocol.name}`).")
             continue
         named = ", ".join(
             f"{method} on {architecture} ({len(repetitions)})"
             for (architecture, method), repetitions in missing.items()
         )
-        lines.append(f"Missing of {r.protocol.title}: {named}.")
+        lines.append(f"- Missing of {r.protocol.title}: {named}.")
         lines += [
             f"- {cell} failed: {r.matrix.records[cell]['reason']}" for cell in r.matrix.failed
         ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from zeroone.checks import one_of
 from zeroone.experiments.compare import Effort, check_data
 from zeroone.experiments.methods import INITIAL
-from zeroone.reproduce.page import write_page
+from zeroone.reproduce.page import PAGE, write_page
 from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
 from zeroone.reproduce.sheets import unlinked
@@ -15,7 +15,6 @@ from zeroone.storage import make_folder
 from zeroone.training.lines import say
 
 ALL = "all"
-PAGE = "results.md"
 
 
 def reproduce(
