@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.claims import judge
 from zeroone.reproduce.results import RECORDS, Results
 from zeroone.reproduce.sheets import unlinked
@@ -118,7 +119,7 @@ def _provenance(results: Sequence[Results]) -> list[str]:
         spec, dates = r.protocol.spec, r.dates
         made = ", made by " + ", ".join(r.commits) if r.commits else ""
         when = "" if dates is None else f" ({' to '.join(dict.fromkeys(dates))})"
-        on_body = any("@" in architecture for architecture in spec.architectures)
+        on_body = any(cell.method == INITIAL for cell in r.matrix.cells)
         tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd}
         tables |= {"body": spec.initial} if on_body else {}
         options = "; ".join(
