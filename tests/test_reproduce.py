@@ -15,8 +15,8 @@ from zeroone.experiments.compare import Effort
 from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.paper import printed
-from zeroone.reproduce.claims import CONFIRMED, OPEN, REFUTED, judge
-from zeroone.reproduce.comparison import compare_with_paper, percent
+from zeroone.reproduce.claims import CONFIRMED, INCOMPLETE, OPEN, REFUTED, judge
+from zeroone.reproduce.comparison import compare_with_paper, errors_in_noise, percent
 from zeroone.reproduce.differences import difference
 from zeroone.reproduce.figures import plot_prox
 from zeroone.reproduce.page import write_page
@@ -104,7 +104,7 @@ def test_tables_show_ours_beside_the_papers(tmp_path):
     marks = {row[0].text: [entry.mark for entry in row] for row in sheet.rows}
     headings = ["method", "n", "train error (%)", "paper", "test error (%)", "paper", "units"]
     assert sheet.headings[:7] == headings
-    shown = ["2", "0.35 ± 0.07", "0.146", "0.70 ± 0.14", "0.69", "4,000", "4,000"]
+    shown = ["2", "0.35 ± 0.07", "0.146", "0.70 ± 0.14", "0.690", "4,000", "4,000"]
     assert lines["ReLU"][1:8] == shown
     assert marks["ReLU"][4] == ""  # within 2% of the paper's
     assert marks["ReLU"][2] == "a"
@@ -113,9 +113,12 @@ def test_tables_show_ours_beside_the_papers(tmp_path):
     assert lines["0/1 BCD"][5] == ""  # the paper has one row of BCD
     assert lines["PCNN (public form)"][1:5] == ["0 of 2", "missing", "0.538", "missing"]
     assert not any(row[4].best for row in sheet.rows)  # a missing one could be better
-    assert set(sheet.notes) == {"a", "b", "d", "e"}
-    assert "[E8](errata.md#e8)" in sheet.notes["d"]
-    assert marks["0/1 BCD, hardmax, 95% of the units"][2] == "b"
+    assert set(sheet.notes) == {"a", "b", "d", "e", "f", "g"}
+    assert "[E8](errata.md#e8)" in sheet.notes["e"]
+    # Its units are the paper's, and yet no finding.
+    assert marks["0/1 BCD, hardmax, 95% of the units"][2:10:2] == ["b", "", "d", "f"]
+    assert "asked for" in sheet.notes["d"]
+    assert "226" in sheet.notes["f"]
     markdown = sheet.markdown()
     assert "| 0.51 ± 0.01 |" in markdown
     assert "0.35 ± 0.07 a) |" in markdown
@@ -142,11 +145,11 @@ def test_sheets_in_latex():
 def test_top_5_and_no_train_column_of_the_paper_on_cifar100(tmp_path):
     results = faked("cifar100", tmp_path, {"others": [0.5], "bcd": [0.4], "bcd-95": [0.53189]})
     (sheet,) = compare_with_paper(results)
-    assert "top-5 (%)" in sheet.headings
+    assert "top-5 error (%)" in sheet.headings
     row = next(row for row in sheet.rows if row[0].text == "0/1 BCD, 95% of the units")
     shown = dict(zip(sheet.headings, row, strict=True))
     assert (shown["test error (%)"].text, shown["test error (%)"].mark) == ("53.19", "")
-    assert shown["top-5 (%)"].text == "5.32"
+    assert shown["top-5 error (%)"].text == "5.32"
 
 
 def verdict_on(words, **results):
@@ -178,13 +181,22 @@ def test_the_lowest_error_needs_more_than_its_spread(tmp_path, ours, theirs, ver
 def test_no_verdict_without_all_records(tmp_path):
     errors = {"bcd-95": [0.005, 0.0051, 0.0049], "ccnn": [0.007, 0.0071, 0.0068]}
     judged = verdict_on("batches of 256", r=faked("mnist-256", tmp_path, errors))
-    assert judged.verdict == OPEN
+    assert judged.verdict == INCOMPLETE
     assert judged.evidence.startswith("27 of 33 cells are missing; so far: ")
-    assert all(v.verdict == OPEN for v in judge({}))
+    assert all(v.verdict == INCOMPLETE for v in judge({}))
+
+
+def test_bodies_alone_are_no_result(tmp_path):
+    results = faked("mnist-256", tmp_path, {"initial": [0.02, 0.03]})
+    assert results.rows_done == []
+    assert make("table1", [results], tmp_path, None) == Made([], [])
+    judged = verdict_on("batches of 256", r=results)
+    assert (judged.verdict, judged.evidence) == (INCOMPLETE, "no records of mnist-256")
 
 
 def test_a_small_network_with_a_loss_is_not_what_was_claimed(tmp_path):
-    for loss, verdict in ((-0.001, CONFIRMED), (0.01, REFUTED)):
+    # A loss of less than 0.1 points is none, however clear it is.
+    for loss, verdict in ((-0.001, CONFIRMED), (0.01, REFUTED), (0.0005, OPEN)):
         errors = {"bcd-95": [0.01 + loss, 0.0112 + loss, 0.0121 + loss]}
         errors["others"] = [0.01, 0.0111, 0.0122]
         judged = verdict_on(
@@ -200,14 +212,25 @@ def test_robustness_is_the_rise_above_the_clean_error(tmp_path):
     def noise(factor):
         return lambda cell, error: {
             "part": "test",
-            "levels": [0, 0.1],
-            "errors": [error, error * (factor if cell.method == "bcd-95" else 2)],
+            "levels": [0, 0.1, 0.2],
+            "errors": [
+                error,
+                error * (factor[0] if cell.method == "bcd-95" else 2),
+                error * (factor[1] if cell.method == "bcd-95" else 2),
+            ],
         }
 
     errors = {"bcd-95": [0.1, 0.11, 0.125], "others": [0.1, 0.112, 0.12]}
-    for factor, verdict in ((1.5, CONFIRMED), (3, REFUTED), (2, OPEN)):
+    cases = [((1.3, 1.3), CONFIRMED), ((2, 4), REFUTED), ((1.3, 4), REFUTED), ((2, 2), OPEN)]
+    for factor, verdict in cases:
         results = faked("fashion-mnist", tmp_path, errors, noise=noise(factor))
         assert verdict_on("robust", r=results).verdict == verdict
+    (sheet,) = errors_in_noise(faked("fashion-mnist", tmp_path, errors, noise=noise((1, 3))))
+    assert sheet.headings == ["method", "n", "0", "0.1", "0.2"]
+    lines = {row[0].text: row for row in sheet.rows}
+    ours = lines["0/1 BCD, hardmax, 95% of the units"]
+    assert [entry.text for entry in ours[1:4]] == ["3", "11.17 ± 1.26", "11.17 ± 1.26"]
+    assert [entry.best for entry in ours[3:]] == [True, False]
     # A network that begins worse and ends better is lower in noise, yet not more stable.
     worse = {"bcd-95": [0.1, 0.11, 0.125], "others": [0.35, 0.36, 0.37]}
 
@@ -223,9 +246,16 @@ def test_parameters_that_fail_matter(tmp_path):
     base = [0.02, 0.021, 0.0205]
     for factor, verdict in ((1.1, CONFIRMED), (2.5, REFUTED)):
         worst = [factor * error + k * 1e-5 for k, error in enumerate(base)]
-        errors = {"bcd": base, "step-double": worst, "others": base}
+        errors = {"bcd": base, "window-double": worst, "others": base}
         results = faked("parameters", tmp_path, errors)
-        assert verdict_on("parameters would", r=results).verdict == verdict
+        judged = verdict_on("parameters would", r=results)
+        assert judged.verdict == verdict
+        assert f"{factor:.2f} times that of the defaults" in judged.evidence
+    # Not the worst mean, but the one that may be worse.
+    errors = {"bcd": base, "window-double": [1.1 * e for e in base], "others": base}
+    errors["top-half"] = [0.018, 0.017, 0.027]
+    results = faked("parameters", tmp_path, errors)
+    assert verdict_on("parameters would", r=results).verdict == OPEN
     results = faked("parameters", tmp_path, {"others": base})
     for cell in results.matrix.cells:
         if cell.method == "top-double":
@@ -273,7 +303,8 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
     write_page(tmp_path / "docs/page.md", made, results, tmp_path, quick=False, options=" --x")
     page = (tmp_path / "docs/page.md").read_text(encoding="utf-8")
     assert "](errata.md" not in page  # which is not there
-    assert "resnet18@10; all: epochs = 10, batch = 256; body: batch = 128." in page
+    assert "resnet18@10; all: epochs = 10, batch = 256; body: batch = 128; 0/1 BCD, 95% of" in page
+    assert "95% of the units: head = softmax, keep = 0.95. 3 of" in page
     assert "Missing of CIFAR-100, ResNet-18: sigmoid on resnet18@10 (2)" in page
     assert "bcd on resnet18@10 (1)." in page
     assert "012345678+" in page
@@ -307,20 +338,14 @@ def test_the_page_of_the_documents_is_that_of_the_records(tmp_path, monkeypatch)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/errata.md").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("zeroone.reproduce.run.make", _without_figures)
+    undrawn = {name: replace(target, plot=None) for name, target in TARGETS.items()}
+    monkeypatch.setattr("zeroone.reproduce.targets.TARGETS", undrawn)  # drawing takes seconds
     assert reproduce("all", out, Effort(quiet=True), run=False, page=page) == 0
     made, kept = page.read_text(encoding="utf-8"), (root / page).read_text(encoding="utf-8")
     drawn = re.findall(r"!\[.*\]\((.*)\)\n\n", kept)
     assert re.sub(r"!\[.*\]\(.*\)\n\n", "", kept) == made, "make docs/results.md again"
     assert len(drawn) >= 5
     assert all((root / "docs" / figure).is_file() for figure in drawn)
-
-
-def _without_figures(name, results, out, data_dir):
-    """Nothing is drawn, which takes seconds."""
-    if TARGETS[name].plot is None:
-        return make(name, results, out, data_dir)
-    return Made([], [])
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +362,8 @@ def test_everything_is_made_of_records(quick):
     assert "missing" not in page
     for name, target in TARGETS.items():
         assert f"## {target.title}" in page
-        kinds = ("md", "tex") if target.plot is None else ("png", "svg")
+        kinds = [*("md", "tex") * bool(target.tabulate), *("png", "svg") * bool(target.plot)]
+        assert kinds
         for kind in kinds:
             assert (quick / f"{name}.{kind}").stat().st_size > 100
     assert (quick / "fig-noise-images.svg").is_file()
@@ -368,6 +394,40 @@ def test_a_corrupt_record_is_named_and_redone(quick, capsys):
     assert reproduce("parameters", quick, Effort(quiet=True), **options) == 0
     assert path.read_bytes() == before
     assert (quick / "parameters.md").read_bytes() == table
+
+
+@pytest.mark.parametrize("lost", ["noise", "history", "test_error", "level"])
+def test_an_incomplete_record_is_named_and_does_not_count(quick, tmp_path, capsys, lost):
+    shutil.copytree(quick / "records", tmp_path / "records")
+    path = tmp_path / "records/fashion-mnist/digits/tinynet@2_60-60/relu/0.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if lost == "level":
+        record["result"]["noise"]["errors"].pop()
+    else:
+        del (record if lost == "history" else record["result"])[lost]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    options = {"quick": True, "seeds": 1, "run": False}
+    assert reproduce("fig-noise", tmp_path, Effort(quiet=True), **options) == 0
+    assert "relu/0.json is not the whole record of a cell. It does not" in capsys.readouterr().err
+    assert "relu on tinynet@2:60-60 (1)" in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+def test_a_record_on_another_body_does_not_count(quick, tmp_path, capsys):
+    shutil.copytree(quick / "records", tmp_path / "records")
+    path = tmp_path / "records/fashion-mnist/digits/tinynet@2_60-60/relu/0.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    body = json.loads((path.parents[2] / "tinynet@2/initial/0.json").read_text(encoding="utf-8"))
+    assert record["body"] == body["body"]
+    path.write_text(json.dumps(record | {"body": "0" * 64}), encoding="utf-8")
+    options = {"quick": True, "seeds": 1, "run": False}
+    assert reproduce("fig-noise", tmp_path, Effort(quiet=True), **options) == 0
+    assert "relu/0.json was made on another body than that" in capsys.readouterr().err
+    assert "relu on tinynet@2:60-60 (1)" in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+def test_a_target_without_protocols_has_no_pieces(tmp_path):
+    with pytest.raises(InputError, match="fig-prox trains nothing"):
+        reproduce("fig-prox", tmp_path, Effort(quiet=True), only=("mnist",))
 
 
 def test_a_piece_may_be_a_method(tmp_path):

@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Sized
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,15 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a record of this version of zeroone.")
     return record
+
+
+def is_errors(values: Any, of: Sized) -> bool:
+    """Whether it is a list of error rates, one for each ``of`` these."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(of)
+        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values)
+    )
 
 
 def machine() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import StaleStateError
 from zeroone.training.features import Features
 from zeroone.training.parts import Task
-from zeroone.training.run import RECORD, in_noise
+from zeroone.training.run import MODEL, RECORD, in_noise
 
 FAILED = "failed"
 Result = TypeVar("Result")
@@ -187,6 +187,9 @@ def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     if cell.method == INITIAL:  # a body that was there already names the code that trained it
         record |= {name: trained[name] for name in ("commit", "code")}
     record["data"]["digest"] = split.digest()
+    if cell.initial_settings is not None:
+        model = (cell.body_folder / MODEL).read_bytes()
+        record["body"] = hashlib.sha256(model).hexdigest()  # all methods are to have the same
     if record["status"] == Status.DIVERGED:
         record["status"] = FAILED
     return {"record": record, "seconds": seconds}

@@ -22,7 +22,7 @@ from zeroone.data.cache import cache_root
 from zeroone.experiments.cell import FAILED, Cell, run_cell
 from zeroone.experiments.methods import INITIAL
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
-from zeroone.records import code, read_record, write_record
+from zeroone.records import code, is_errors, read_record, write_record
 from zeroone.storage import make_folder
 from zeroone.training.learner import Status
 from zeroone.training.run import RECORD
@@ -55,12 +55,18 @@ class Matrix:
             if not path.exists():
                 continue
             try:
-                record = _read(path)
+                record = _read(path, cell)
             except InputError as error:
                 say(f"{error} It does not count: its cell is missing.")
                 continue
             _check_same(cell, record, path)
             records[cell] = record
+        for cell in [cell for cell in records if _is_on_another_body(cell, records)]:
+            say(
+                f"{folder / cell.path} was made on another body than that of its repetition. It "
+                f"does not count: its cell is missing."
+            )
+            del records[cell]
         if others := sum(_made_by(record) != _made_by() for record in records.values()):
             say(
                 f"{others} of {len(records)} records in {folder} were made by other code than this "
@@ -131,7 +137,7 @@ class Matrix:
         path = self.folder / cell.path
         make_folder(path.parent)
         write_record(path, record)
-        self.records[cell] = _read(path)
+        self.records[cell] = _read(path, cell)
         self._log(ended, record["status"], seconds)
 
     def _log(self, ended: Ended, status: str, seconds: list[float]) -> None:
@@ -163,26 +169,49 @@ class Matrix:
         return times
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The record of a cell; refuses what no cell can have written."""
+def _read(path: Path, cell: Cell) -> dict[str, Any]:
+    """The record of a cell; refuses what it cannot have written."""
     record = read_record(path)
-    if not _is_cell_record(record):
+    if not _is_record_of(cell, record):
         raise InputError(f"{path} is not the whole record of a cell.")
     return record
 
 
-def _is_cell_record(record: dict[str, Any]) -> bool:
+def _is_on_another_body(cell: Cell, records: dict[Cell, dict[str, Any]]) -> bool:
+    """Methods are compared on one body: after it was lost and trained again, it may be another."""
+    if cell.below is None or cell.below not in records:
+        return False
+    mine, its = records[cell].get("body"), records[cell.below].get("body")
+    return None not in (mine, its) and mine != its
+
+
+def _is_record_of(cell: Cell, record: dict[str, Any]) -> bool:
+    """Whether all is there that tables and figures take from it."""
     if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
         return False
     if record.get("status") == FAILED:
         return isinstance(record.get("reason"), str)
-    result, history = record.get("result"), record.get("history", [{}])
-    if record.get("status") not in set(Status) - {Status.DIVERGED} or not history:
+    result, history, data = (record.get(name) for name in ("result", "history", "data"))
+    if record.get("status") not in set(Status) - {Status.DIVERGED}:
         return False
-    if not isinstance(result, dict) or not isinstance(history, list):
+    if not isinstance(result, dict) or not isinstance(history, list) or not history:
         return False
-    errors = [value for name, value in result.items() if name.endswith("_error")]
-    return bool(errors) and all(isinstance(e, int | float) and 0 <= e <= 1 for e in errors)
+    if not isinstance(data, dict) or not isinstance(data.get("samples"), dict):
+        return False
+    parts = [f"{part}_error" for part in data["samples"]]
+    named = [value for name, value in result.items() if name.endswith("_error")]
+    return (
+        is_errors([result.get(name) for name in parts], parts)
+        and is_errors(named, named)
+        and {"active_units", "parameters", "operations"} <= result.keys()
+        and all(isinstance(entry, dict) and set(parts) <= entry.keys() for entry in history)
+        and (not cell.noise or _is_in_noise(result.get("noise"), cell.noise))
+        and (not cell.images or cell.method == INITIAL or "images" in result)
+    )
+
+
+def _is_in_noise(noise: Any, levels: Sequence[float]) -> bool:
+    return isinstance(noise, dict) and is_errors(noise.get("errors"), levels)
 
 
 def _made_by(record: dict[str, Any] | None = None) -> Any:

@@ -88,16 +88,27 @@ def _noise_charts(runs: Sequence[Reported]) -> list[Markup]:
     """One for each unit of noise and each part of the data."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for colour, run in enumerate(runs):
-        if run.looks:
-            noise = run.looks.noise
+        if noise := _noise_of(run):
             name = f"{run.name}, {noise['samples']:,} samples"
             shares = [100 * error for error in noise["errors"]]
             series = Series(name, noise["levels"], shares, colour)
-            groups.setdefault((run.looks.part, noise["unit"]), []).append(series)
+            groups.setdefault((noise["part"], noise["unit"]), []).append(series)
     return [
-        line_chart(f"Error of the {part} part in Gaussian noise", f"deviation, {unit}", "%", series)
+        line_chart(f"Error of the {part} part in Gaussian noise", unit, "%", series)
         for (part, unit), series in groups.items()
     ]
+
+
+def _noise_of(run: Reported) -> dict[str, Any] | None:
+    """As the network was looked at; of a record alone what it holds, which names no unit."""
+    if run.looks:
+        noise = run.looks.noise
+        return noise | {"part": run.looks.part, "unit": f"deviation, {noise['unit']}"}
+    recorded: dict[str, Any] | None = run.record["result"].get("noise")
+    if recorded is None:
+        return None
+    samples = run.record["data"]["samples"][recorded["part"]]
+    return recorded | {"samples": samples, "unit": "deviation"}
 
 
 def _layer_charts(run: Reported) -> list[Markup]:

@@ -8,7 +8,7 @@ from zeroone.checks import InputError
 from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
 from zeroone.network import Network, load
-from zeroone.records import read_record
+from zeroone.records import is_errors, read_record
 from zeroone.report.looks import Looks, look, strongest_inputs, weight_images
 from zeroone.training.parts import Part, known_part
 from zeroone.training.run import MODEL, RECORD
@@ -80,7 +80,17 @@ def _is_of_training(record: dict[str, Any]) -> bool:
         and {"macs", "additions"} <= result["operations"].keys()
         and all(isinstance(record.get(name), dict) for name in ("settings", "machine", "data"))
         and all(isinstance(record.get(name), str) for name in ("status", "reason"))
+        and _can_be_drawn(result.get("noise"), record["data"])
     )
+
+
+def _can_be_drawn(noise: Any, data: dict[str, Any]) -> bool:
+    """Errors in noise, if there are any: one a level, of a part whose samples are counted."""
+    if noise is None:
+        return True
+    if not isinstance(noise, dict) or noise.get("part") not in data.get("samples", {}):
+        return False
+    return isinstance(noise.get("levels"), list) and is_errors(noise.get("errors"), noise["levels"])
 
 
 def _load(

@@ -11,10 +11,19 @@ PAPERS_ROW = "bcd-95"  # the method that stands for the paper's row "0/1(BCD)"
 ERRORS = {
     "train_error": "train error (%)",
     "test_error": "test error (%)",
-    "test_top5_error": "top-5 (%)",
+    "test_top5_error": "top-5 error (%)",
 }
 NEAR = 0.02  # relative: a difference of an error that is not worth a note
-MARKS = {"error": "a", "bcd": "b", "units": "c", "parameters": "d", "flops": "e"}
+# The letters of notes, by what they explain; ``papers_`` those of the paper's row.
+MARKS = {
+    "error": "a",
+    "papers_error": "b",
+    "units": "c",
+    "papers_units": "d",
+    "parameters": "e",
+    "papers_parameters": "f",
+    "flops": "g",
+}
 
 
 def compare_with_paper(results: Results) -> list[Sheet]:
@@ -45,6 +54,31 @@ def _sheet(results: Results, architecture: str) -> Sheet:
     return Sheet(f"{protocol.title} ({architecture})", headings, lines, notes)
 
 
+def errors_in_noise(results: Results) -> list[Sheet]:
+    """One sheet: the test error of every method at every level of noise."""
+    rows = [row for row in results.rows if "noise" in row]
+    if not rows:
+        return []
+    levels = rows[0]["noise"]["levels"]
+    means = [[entry["mean"] for entry in row["noise"]["errors"]] for row in rows]
+    complete = not results.lacking
+    methods = [k for k, row in enumerate(rows) if row["method"] != INITIAL]
+    best = [min(means[k][j] for k in methods) if complete else None for j in range(len(levels))]
+    lines = []
+    for k, row in enumerate(rows):
+        errors = [
+            Entry(percent(error), best=k in methods and error["mean"] == best[j])
+            for j, error in enumerate(row["noise"]["errors"])
+        ]
+        lines.append([Entry(row["label"]), Entry(_n(row)), *errors])
+    title = f"{results.protocol.title}: test error (%) by the deviation of the noise"
+    return [Sheet(title, ["method", "n", *(f"{level:g}" for level in levels)], lines)]
+
+
+def _n(row: dict[str, Any]) -> str:
+    return f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
+
+
 def _printed(results: Results, method: str) -> dict[str, float]:
     """What the paper prints of a method: of the row that stands for it."""
     if results.protocol.paper is None or method == "bcd":
@@ -65,17 +99,17 @@ def _line(
     row: dict[str, Any], theirs: dict[str, float], errors: list[str], best: dict[str, float]
 ) -> list[Entry]:
     """A method, every measure with the printed one after it."""
-    n = f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
-    entries = [Entry(row["label"]), Entry(n)]
+    whose = "papers_" * (row["method"] == PAPERS_ROW)
+    entries = [Entry(row["label"]), Entry(_n(row))]
     for name in errors:
         leads = row["method"] != INITIAL and name in row and row[name]["mean"] == best.get(name)
-        mark = MARKS["bcd" if row["method"] == PAPERS_ROW else "error"]
-        entries += _error(row.get(name), theirs.get(name), mark, leads=leads)
+        entries += _error(row.get(name), theirs.get(name), MARKS[f"{whose}error"], leads=leads)
     units = sum(row["active_units"]) if "active_units" in row else None
-    entries += _size("units", units, theirs.get("units"))
+    asked = bool(whose) and units is not None  # worth a note also where it is the paper's number
+    entries += _size(units, theirs.get("units"), MARKS[f"{whose}units"], marked=asked)
     thousands = theirs.get("parameters")
     in_full = None if thousands is None else 1000 * thousands
-    entries += _size("parameters", row.get("parameters"), in_full)
+    entries += _size(row.get("parameters"), in_full, MARKS[f"{whose}parameters"])
     entries += [Entry(_count(row.get(name))) for name in ("macs", "additions", "word_operations")]
     flops = theirs.get("flops")
     return [*entries, Entry(f"{flops:g}M", MARKS["flops"]) if flops else Entry()]
@@ -87,12 +121,14 @@ def _error(
     if paper is None:
         return [Entry(percent(value), best=leads), Entry()]
     far = value is not None and abs(100 * value["mean"] - paper) > NEAR * paper
-    return [Entry(percent(value), mark if far else "", leads), Entry(f"{paper:g}")]
+    return [Entry(percent(value), mark if far else "", leads), Entry(f"{paper:.3f}")]
 
 
-def _size(what: str, ours: float | None, paper: float | None) -> list[Entry]:
+def _size(
+    ours: float | None, paper: float | None, mark: str, *, marked: bool = False
+) -> list[Entry]:
     differs = None not in (ours, paper) and ours != paper
-    return [Entry(_count(ours), MARKS[what] if differs else ""), Entry(_count(paper))]
+    return [Entry(_count(ours), mark if differs or marked else ""), Entry(_count(paper))]
 
 
 def percent(value: dict[str, Any] | None) -> str:

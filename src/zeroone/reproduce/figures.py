@@ -11,7 +11,7 @@ import torch
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.data.arrays import Split
 from zeroone.experiments.catalogue import class_name
-from zeroone.experiments.methods import INITIAL
+from zeroone.experiments.methods import INITIAL, METHODS
 from zeroone.metrics import Noise
 from zeroone.ops import step
 from zeroone.reproduce.results import Results
@@ -19,6 +19,7 @@ from zeroone.scaling import Scaling
 from zeroone.solvers.blocks import u_step
 from zeroone.storage import replacing
 
+THIN = 1.1  # the lines of rivals
 RHO = 0.1  # of the paper's illustration of Lemma 2
 COLOURS = {
     "relu": "#1f77b4",
@@ -76,7 +77,7 @@ def _look(method: str, label: str) -> dict[str, Any]:
     return {
         "label": label,
         "color": COLOURS.get(method, "#444444"),
-        "linewidth": 2.0 if ours else 1.1,
+        "linewidth": 2.0 if ours else THIN,
         "zorder": 3 if ours else 2,
     }
 
@@ -162,16 +163,32 @@ def _points(axis: Any, x: list[int], values: list[list[float]], look: Any) -> No
 
 
 def plot_noise(all_results: Sequence[Results], path: Path) -> None:
-    """Test error against the level of Gaussian noise."""
+    """Test error against the level of Gaussian noise, and its difference from ReLU by seed.
+
+    Seeds have bodies of their own, which differ by more than methods do: the means are drawn
+    without their spread, the differences of BCD with it.
+    """
     results = all_results[0]
-    with _drawing(path, 1, 1, width=6, height=4) as axes:
-        axis = axes[0, 0]
-        for row, runs in _rows_with_runs(results):
-            noise = [run["result"]["noise"] for run in runs if "noise" in run["result"]]
-            if noise:
-                values = [entry["errors"] for entry in noise]
-                _band(axis, noise[0]["levels"], values, _look(row["method"], row["label"]))
-        _label(axis, results.protocol.title, "noise (standard deviation)", "test error (%)")
+    noisy = [
+        (_look(row["method"], row["label"]), {run["seed"]: run["result"]["noise"] for run in runs})
+        for row, runs in _rows_with_runs(results)
+    ]
+    relu = next((runs for look, runs in noisy if look["label"] == METHODS["relu"].label), {})
+    with _drawing(path, 1, 2, width=5, height=3.8) as axes:
+        errors, differences = axes[0]
+        for look, runs in noisy:
+            levels = next(iter(runs.values()))["levels"]
+            values = 100 * np.array([noise["errors"] for noise in runs.values()])
+            errors.plot(levels, values.mean(axis=0), **look)
+            shared = [seed for seed in runs if seed in relu]
+            gaps = [np.subtract(runs[s]["errors"], relu[s]["errors"]) for s in shared]
+            if gaps and look["linewidth"] > THIN:
+                _band(differences, levels, gaps, look)
+            elif gaps:
+                differences.plot(levels, 100 * np.mean(gaps, axis=0), **look)
+        level = "standard deviation of the noise"
+        _label(errors, results.protocol.title, level, "test error (%)")
+        _label(differences, "difference from ReLU", level, "points")
 
 
 def plot_noisy_images(results: Results, split: Split, path: Path) -> bool:
@@ -195,9 +212,13 @@ def plot_noisy_images(results: Results, split: Split, path: Path) -> bool:
     with _drawing(path, 3, len(rows), width=width, height=2.0) as axes:
         for column, row in enumerate(rows):
             strip = np.concatenate([images[column] for images in noisy], axis=1)
-            axes[0, column].imshow(strip, cmap="gray", interpolation="nearest")
-            axes[0, column].set_axis_off()
-            axes[0, column].set_title(class_name(split, np.asarray(y)[row]))
+            axis, side = axes[0, column], noisy[0][column].shape[1]
+            axis.imshow(strip, cmap="gray", interpolation="nearest")
+            axis.set_title(class_name(split, np.asarray(y)[row]))
+            axis.set_xticks(
+                [(k + 0.5) * side for k in range(len(levels))], map("{:g}".format, levels)
+            )
+            axis.set_yticks([])
             for line, (label, content) in enumerate(looked, start=1):
                 axis = axes[line, column]
                 shares = np.array(content["probabilities"])[:, column].T

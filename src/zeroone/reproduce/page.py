@@ -4,9 +4,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.claims import judge
+from zeroone.reproduce.comparison import PAPERS_ROW
 from zeroone.reproduce.results import RECORDS, Results
 from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made
@@ -17,7 +19,10 @@ HEADER = """# Results
 Made by `{command}`, from the records in
 `{records}` only; edit nothing here. {done}
 Numbers are means ± standard deviations over n seeds. Of a table that is complete, the lowest error
-of a column is in bold. Beside ours stands what the paper prints.
+of a column is in bold. Beside ours stands what the paper prints; a letter says why ours differs:
+errors by more than 2% of the paper's, sizes at all. Units are those of the hidden layers;
+multiply-adds (MACs), additions and 1-bit words are operations of one prediction,
+[counted so](measures.md).
 """
 
 
@@ -27,9 +32,10 @@ that the way from data to tables works; the printed ones beside them are of the 
 """
 
 
-RULE = """A verdict needs all planned cells and three seeds. Methods are compared seed by seed; a
-difference counts if 0 lies outside its 95% confidence interval (Student's t, corrected for the
-number of methods compared)."""
+RULE = """A verdict needs all planned cells and three seeds; those are **incomplete** whose cells are
+missing. Methods are compared seed by seed; a difference counts if 0 lies outside its 95% confidence
+interval (Student's t, corrected for the number of differences looked at). **Confirmed**: all that
+the claim says counts; **refuted**: something counts against it; **undecided**: neither."""
 ERRATA = "errata.md"
 PAGE = "results.md"
 
@@ -122,6 +128,8 @@ def _provenance(results: Sequence[Results]) -> list[str]:
         on_body = any(cell.method == INITIAL for cell in r.matrix.cells)
         tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd}
         tables |= {"body": spec.initial} if on_body else {}
+        if PAPERS_ROW in spec.methods:
+            tables[spec.known_methods[PAPERS_ROW].label] = _own(spec.variants[PAPERS_ROW])
         options = "; ".join(
             f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
             for who, table in tables.items()
@@ -133,6 +141,11 @@ def _provenance(results: Sequence[Results]) -> list[str]:
             f"{made}{when}."
         )
     return [*lines, ""] if results else lines
+
+
+def _own(variant: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a variant, without what names it."""
+    return {name: value for name, value in variant.items() if name not in {"method", "label"}}
 
 
 def _lacking(results: Sequence[Results]) -> list[str]:

@@ -34,8 +34,8 @@ class Results:
 
     @property
     def rows_done(self) -> list[dict[str, Any]]:
-        """Those that have a result."""
-        return [row for row in self.rows if row["n"]]
+        """Those of methods that have a result; bodies alone are none."""
+        return [row for row in self.rows if row["n"] and row["method"] != INITIAL]
 
     def by_initial_epochs(self, method: str) -> dict[int, dict[str, Any]]:
         """The rows of a method, by the epochs of the initial process below it."""

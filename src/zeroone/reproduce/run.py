@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from zeroone.checks import one_of
+from zeroone.checks import InputError, one_of
 from zeroone.experiments.compare import Effort, check_data
 from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.page import PAGE, write_page
@@ -38,6 +38,8 @@ def reproduce(
     """
     names = list(TARGETS) if one_of("target", target, [*TARGETS, ALL]) == ALL else [target]
     needed = list(dict.fromkeys(p for name in names for p in TARGETS[name].protocols))
+    if only and not needed:
+        raise InputError(f"{target} trains nothing: it has no protocols to choose from.")
     for name in only:
         one_of("protocol", name, needed)
     everything = dict.fromkeys(p for each in TARGETS.values() for p in each.protocols)
