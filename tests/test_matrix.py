@@ -62,6 +62,18 @@ def made_up(method="relu", repetition=0):
     return Cell("digits", "f3nn:8-6", method, repetition, rival=True, options={"epochs": 1})
 
 
+def whole(cell, error=0.25, **result):
+    """The record of a cell that was never trained."""
+    result |= {"test_error": error, "active_units": [8, 6], "parameters": 700}
+    result["operations"] = {"macs": 5, "additions": 4, "word_operations": 3}
+    return cell.new_record() | {
+        "status": "completed",
+        "data": {"samples": {"test": 100}},
+        "result": result,
+        "history": [{"iteration": 0, "test_error": error}],
+    }
+
+
 def pretend(cell, callbacks):
     """Work that ends as the cell's method says."""
     if cell.method == "ccnn":
@@ -78,8 +90,7 @@ def pretend(cell, callbacks):
         os.write(callbacks[0].pipe.fileno(), b"\0\0\1\0half")
         os.kill(os.getpid(), 35)
     threads = [torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])]
-    record = cell.new_record() | {"status": "completed", "threads": threads}
-    return {"record": record | {"result": {"test_error": 0.25}}, "seconds": [1.0, 3.0, 2.0]}
+    return {"record": whole(cell) | {"threads": threads}, "seconds": [1.0, 3.0, 2.0]}
 
 
 def test_a_spec_names_its_cells(spec):
@@ -230,7 +241,7 @@ def test_failures_stay_alone_and_run_again(tmp_path):
     assert reasons["swish"] == "ZeroDivisionError: one"
     assert reasons["bi-real"] == "its process was ended by signal 35"
     good = matrix.records[cells[-1]]
-    assert good["result"] == {"test_error": 0.25}
+    assert good["result"] == whole(cells[-1])["result"]
     assert good["threads"] == [1, 1]
     assert matrix.times() == {cells[-1]: 2.0}
 
@@ -406,10 +417,7 @@ def filled(spec, tmp_path):
 
 def keep_made_up(matrix, cell):
     noise = {"part": "test", "levels": [0, 0.5], "errors": [0.01, 0.1]}
-    result = {"test_error": 0.01 + 0.02 * cell.repetition, "noise": noise}
-    sizes = {"active_units": [8, 6], "parameters": 700}
-    ops = {"operations": {"macs": 5, "additions": 4, "word_operations": 3}}
-    record = cell.new_record() | {"status": "completed", "result": result | sizes | ops}
+    record = whole(cell, 0.01 + 0.02 * cell.repetition, noise=noise)
     matrix._keep(Ended(cell, 1.0, {"record": record, "seconds": [0.5]}))
 
 
@@ -527,13 +535,19 @@ def test_ctrl_c_while_a_process_starts_is_not_lost():
         {"settings": None},
         {"seed": None},
         {"history": []},
+        {"history": None},
+        {"history": [{"iteration": 0}]},
+        {"data": None},
+        {"data": {"samples": {"test": 100, "train": 200}}},
     ],
 )
 def test_a_record_that_no_cell_can_have_written_does_not_count(tmp_path, change):
     cell = made_up()
     path = tmp_path / cell.path
     path.parent.mkdir(parents=True)
-    good = cell.new_record() | {"status": "completed", "result": {"test_error": 0.1}}
+    good = whole(cell)
+    if change.get("result"):
+        change = {"result": good["result"] | change["result"]}
     path.write_text(json.dumps(good))
     assert Matrix.open([cell], tmp_path).missing == []
     path.write_text(json.dumps(good | change))

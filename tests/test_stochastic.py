@@ -207,6 +207,20 @@ def test_it_fits_what_a_teacher_says(options, error):
     assert fitted(**options)[1] <= error
 
 
+def test_only_the_product_of_flip_rate_margin_and_step_counts():
+    """Why ``reproduce parameters`` has one row for the three; halves are exact."""
+    defaults = StochasticSettings()
+    halved = [
+        fitted(20, **{name: getattr(defaults, name) / 2})[0].network
+        for name in ("flip_rate", "flip_margin", "step")
+    ]
+    as_is = fitted(20)[0].network
+    for layer in range(3):
+        first, *others = (network.operators[layer].weight for network in halved)
+        assert all(torch.equal(first, other) for other in others)
+        assert not torch.equal(first, as_is.operators[layer].weight)
+
+
 def test_hidden_layers_move_unless_rounding_is_at_one_half():
     """E7: with the printed U block no hidden weight learns anything."""
     start = Network.dense([20, 40, 30, 3], SoftmaxCE())

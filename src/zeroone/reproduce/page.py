@@ -32,10 +32,10 @@ that the way from data to tables works; the printed ones beside them are of the 
 """
 
 
-RULE = """A verdict needs all planned cells and three seeds; those are **incomplete** whose cells are
-missing. Methods are compared seed by seed; a difference counts if 0 lies outside its 95% confidence
-interval (Student's t, corrected for the number of differences looked at). **Confirmed**: all that
-the claim says counts; **refuted**: something counts against it; **undecided**: neither."""
+RULE = """A verdict needs all planned cells (else it is **incomplete**) and three seeds. Methods are
+compared seed by seed; a difference counts if 0 lies outside its 95% confidence interval (Student's
+t, corrected for the number of differences looked at). **Confirmed**: all that the claim says
+counts; **refuted**: something counts against it; **undecided**: neither."""
 ERRATA = "errata.md"
 PAGE = "results.md"
 
