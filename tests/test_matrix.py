@@ -1,5 +1,6 @@
 """The run matrix: what it reads, its seeds, failures that stay alone, records to be trusted."""
 
+import importlib
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ from zeroone.experiments.workers import (
     run_tasks,
     usable_cores,
 )
+from zeroone.network import load
 
 SPEC = """
 data = ["digits"]
@@ -64,13 +66,14 @@ def made_up(method="relu", repetition=0):
 
 def whole(cell, error=0.25, **result):
     """The record of a cell that was never trained."""
-    result |= {"test_error": error, "active_units": [8, 6], "parameters": 700}
+    result |= {"train_error": error, "test_error": error, "active_units": [8, 6], "parameters": 700}
     result["operations"] = {"macs": 5, "additions": 4, "word_operations": 3}
     return cell.new_record() | {
         "status": "completed",
-        "data": {"samples": {"test": 100}},
+        "data": {"samples": {"train": 200, "test": 100}},
+        "n_iter": 0,
         "result": result,
-        "history": [{"iteration": 0, "test_error": error}],
+        "history": [{"iteration": 0, "train_error": error, "test_error": error}],
     }
 
 
@@ -538,7 +541,9 @@ def test_ctrl_c_while_a_process_starts_is_not_lost():
         {"history": None},
         {"history": [{"iteration": 0}]},
         {"data": None},
-        {"data": {"samples": {"test": 100, "train": 200}}},
+        {"data": {"samples": {"test": 100}}},
+        {"data": {"samples": {"train": 200, "test": 100, "validation": 10}}},
+        {"n_iter": 1},
     ],
 )
 def test_a_record_that_no_cell_can_have_written_does_not_count(tmp_path, change):
@@ -554,6 +559,41 @@ def test_a_record_that_no_cell_can_have_written_does_not_count(tmp_path, change)
     said = []
     assert Matrix.open([cell], tmp_path, said.append).missing == [cell]
     assert "is not the whole record of a cell" in said[0]
+
+
+def test_cells_on_a_body_that_has_become_another_are_run_again(tmp_path):
+    """As after a store was lost, and filled again on another machine."""
+    spec = Spec(("digits",), ("tinynet@1:8",), ("relu", "tanh"), train={"epochs": 1, "batch": 100})
+    cells = spec.cells()
+    body, relu, tanh = cells
+    matrix = Matrix.open(cells, tmp_path / "records", store=tmp_path / "store")
+    matrix.run([body, relu], jobs=1)
+    before = dict(matrix.records)
+    folder = replace(body, store=tmp_path / "store").body_folder
+    network = load(folder / "model.safetensors")
+    network.operators[0].weight.mul_(2)
+    network.save(folder / "model.safetensors")
+    matrix.run([tanh], jobs=1)
+    assert matrix.missing == []
+    digests = {record["body_digest"] for record in matrix.records.values()}
+    assert len(digests) == 1
+    assert digests != {before[body]["body_digest"]} == {before[relu]["body_digest"]}
+    said = []
+    assert Matrix.open(cells, tmp_path / "records", said.append).missing == []
+    assert said == []
+
+
+def test_folds_have_no_training_to_look_at(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    accuracy = importlib.import_module("accuracy")
+    cell = accuracy.Folds("digits", "f3nn:256-256", "bcd", 0)
+    matrix = Matrix.open([cell], tmp_path)
+    record = cell.new_record() | {"status": "completed", "result": {"test_error": 0.02}}
+    matrix._keep(Ended(cell, 1.0, {"record": record, "seconds": []}))
+    assert Matrix.open([cell], tmp_path).missing == []
+    assert not cell.can_have_written(record | {"result": {}})
+    matrix._keep(Ended(cell, 1.0, failure="it rained"))
+    assert Matrix.open([cell], tmp_path).failed == [cell]
 
 
 def test_a_script_without_its_guard_is_told(tmp_path):

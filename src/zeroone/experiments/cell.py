@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock
+from safetensors.torch import load_file
 
 from zeroone.baselines.settings import RivalSettings
 from zeroone.baselines.train import USED, describe_rival, train_rival
@@ -18,11 +19,12 @@ from zeroone.data.arrays import Split
 from zeroone.data.files import load_data
 from zeroone.experiments.architectures import Architecture
 from zeroone.experiments.methods import INITIAL
+from zeroone.experiments.whole import is_whole
 from zeroone.initial import InitialSettings, make_features
 from zeroone.inputs import check_inputs
 from zeroone.metrics import Model, noisy_probabilities
 from zeroone.records import code, new_record
-from zeroone.storage import make_folder
+from zeroone.storage import checksum, make_folder
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import StaleStateError
@@ -167,6 +169,19 @@ class Cell:
         content: dict[str, Any] = json.loads(json.dumps(settings))
         return content
 
+    @property
+    def body_digest(self) -> str:
+        """The fingerprint of the body below it, of which a repetition is to have one."""
+        return checksum("", load_file(self.body_folder / MODEL))
+
+    def can_have_written(self, record: dict[str, Any]) -> bool:
+        """Whether nothing is missing from a record that is said to be its own."""
+        if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
+            return False
+        if record.get("status") == FAILED:
+            return isinstance(record.get("reason"), str)
+        return is_whole(record, self.noise, () if self.method == INITIAL else self.images)
+
     def new_record(self) -> dict[str, Any]:
         """The start of its record. Nothing in it tells one run of the cell from another."""
         record = new_record("cell", self.describe(), self.seed)
@@ -188,8 +203,7 @@ def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
         record |= {name: trained[name] for name in ("commit", "code")}
     record["data"]["digest"] = split.digest()
     if cell.initial_settings is not None:
-        model = (cell.body_folder / MODEL).read_bytes()
-        record["body"] = hashlib.sha256(model).hexdigest()  # all methods are to have the same
+        record["body_digest"] = cell.body_digest
     if record["status"] == Status.DIVERGED:
         record["status"] = FAILED
     return {"record": record, "seconds": seconds}

@@ -22,9 +22,8 @@ from zeroone.data.cache import cache_root
 from zeroone.experiments.cell import FAILED, Cell, run_cell
 from zeroone.experiments.methods import INITIAL
 from zeroone.experiments.workers import Ended, Progress, Work, run_tasks
-from zeroone.records import code, is_errors, read_record, write_record
+from zeroone.records import code, read_record, write_record
 from zeroone.storage import make_folder
-from zeroone.training.learner import Status
 from zeroone.training.run import RECORD
 
 LOG, LOCK, STORE = "log.jsonl", ".lock", ".store"  # the last: bodies, and states to go on from
@@ -61,12 +60,11 @@ class Matrix:
                 continue
             _check_same(cell, record, path)
             records[cell] = record
-        for cell in [cell for cell in records if _is_on_another_body(cell, records)]:
+        for cell in _drop_those_on_other_bodies(records):
             say(
                 f"{folder / cell.path} was made on another body than that of its repetition. It "
                 f"does not count: its cell is missing."
             )
-            del records[cell]
         if others := sum(_made_by(record) != _made_by() for record in records.values()):
             say(
                 f"{others} of {len(records)} records in {folder} were made by other code than this "
@@ -103,23 +101,38 @@ class Matrix:
         work: Work = run_cell,
         watch: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """Run these cells, bodies first; a record is on disk before ``watch`` hears of its end."""
+        """Run these cells, bodies first; a record is on disk before ``watch`` hears of its end.
+
+        Where a body turns out to be another than it was, the cells on it are run again, too.
+        """
         make_folder(self.folder)
-        store = self.store or self.folder / STORE
-        # Resolved here: processes know the environment of the server that starts them.
-        stored = [replace(c, store=store, data_dir=cache_root(c.data_dir)) for c in cells]
+        stored = [self._in_store(cell) for cell in cells]
         others = [cell for cell in stored if cell.method != INITIAL]
-        # Also those that have a record, if the bodies themselves were deleted.
-        needed = [cell.below for cell in others if cell.below]
-        lost = [cell for cell in needed if not (cell.body_folder / RECORD).exists()]
+        # Also those that have a record, if the bodies themselves are gone or not the recorded ones.
+        lost = [cell.below for cell in others if cell.below and self._has_lost(cell.below)]
         bodies = dict.fromkeys([cell for cell in stored if cell.method == INITIAL] + lost)
         try:
             with FileLock(self.folder / LOCK, timeout=0):
-                for wave in (list(bodies), others):
-                    with closing(run_tasks(work, wave, jobs=jobs, threads=threads)) as events:
-                        self._follow(events, watch)
+                with closing(run_tasks(work, bodies, jobs=jobs, threads=threads)) as events:
+                    self._follow(events, watch)
+                others += map(self._in_store, _drop_those_on_other_bodies(self.records))
+                wave = list(dict.fromkeys(others))
+                with closing(run_tasks(work, wave, jobs=jobs, threads=threads)) as events:
+                    self._follow(events, watch)
         except Timeout:
             raise InputError(f"another run is at work in {self.folder}.") from None
+
+    def _in_store(self, cell: Cell) -> Cell:
+        """With its folders, resolved here: processes know the environment of their server."""
+        store = self.store or self.folder / STORE
+        return replace(cell, store=store, data_dir=cache_root(cell.data_dir))
+
+    def _has_lost(self, body: Cell) -> bool:
+        """Whether the store has no such body, or another than the record here is of."""
+        if not (body.body_folder / RECORD).exists():
+            return True
+        recorded = self.records.get(body, {}).get("body_digest")
+        return recorded is not None and recorded != body.body_digest
 
     def _follow(self, events: Iterable[Event], watch: Callable[[Event], None]) -> None:
         for event in events:
@@ -172,46 +185,21 @@ class Matrix:
 def _read(path: Path, cell: Cell) -> dict[str, Any]:
     """The record of a cell; refuses what it cannot have written."""
     record = read_record(path)
-    if not _is_record_of(cell, record):
+    if not cell.can_have_written(record):
         raise InputError(f"{path} is not the whole record of a cell.")
     return record
 
 
-def _is_on_another_body(cell: Cell, records: dict[Cell, dict[str, Any]]) -> bool:
-    """Methods are compared on one body: after it was lost and trained again, it may be another."""
-    if cell.below is None or cell.below not in records:
-        return False
-    mine, its = records[cell].get("body"), records[cell.below].get("body")
-    return None not in (mine, its) and mine != its
-
-
-def _is_record_of(cell: Cell, record: dict[str, Any]) -> bool:
-    """Whether all is there that tables and figures take from it."""
-    if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
-        return False
-    if record.get("status") == FAILED:
-        return isinstance(record.get("reason"), str)
-    result, history, data = (record.get(name) for name in ("result", "history", "data"))
-    if record.get("status") not in set(Status) - {Status.DIVERGED}:
-        return False
-    if not isinstance(result, dict) or not isinstance(history, list) or not history:
-        return False
-    if not isinstance(data, dict) or not isinstance(data.get("samples"), dict):
-        return False
-    parts = [f"{part}_error" for part in data["samples"]]
-    named = [value for name, value in result.items() if name.endswith("_error")]
-    return (
-        is_errors([result.get(name) for name in parts], parts)
-        and is_errors(named, named)
-        and {"active_units", "parameters", "operations"} <= result.keys()
-        and all(isinstance(entry, dict) and set(parts) <= entry.keys() for entry in history)
-        and (not cell.noise or _is_in_noise(result.get("noise"), cell.noise))
-        and (not cell.images or cell.method == INITIAL or "images" in result)
-    )
-
-
-def _is_in_noise(noise: Any, levels: Sequence[float]) -> bool:
-    return isinstance(noise, dict) and is_errors(noise.get("errors"), levels)
+def _drop_those_on_other_bodies(records: dict[Cell, dict[str, Any]]) -> list[Cell]:
+    """Methods are compared on one body: if it was lost and trained again, it may be another."""
+    dropped = []
+    for cell in list(records):
+        below = records.get(cell.below, {}) if cell.below else {}
+        mine, its = records[cell].get("body_digest"), below.get("body_digest")
+        if None not in (mine, its) and mine != its:
+            del records[cell]
+            dropped.append(cell)
+    return dropped
 
 
 def _made_by(record: dict[str, Any] | None = None) -> Any:

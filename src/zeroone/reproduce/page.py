@@ -19,10 +19,10 @@ HEADER = """# Results
 Made by `{command}`, from the records in
 `{records}` only; edit nothing here. {done}
 Numbers are means ± standard deviations over n seeds. Of a table that is complete, the lowest error
-of a column is in bold. Beside ours stands what the paper prints; a letter says why ours differs:
-errors by more than 2% of the paper's, sizes at all. Units are those of the hidden layers;
-multiply-adds (MACs), additions and 1-bit words are operations of one prediction,
-[counted so](measures.md).
+of a column is in bold, bodies (initial process) aside. Beside ours stands what the paper prints. A
+letter refers to a note: why ours differs (errors by more than 2% of the paper's, sizes at all), or
+how it came about. Units are those of the hidden layers; multiply-adds (MACs), additions and 1-bit
+words are operations of one prediction, [counted so](measures.md).
 """
 
 
@@ -33,9 +33,10 @@ that the way from data to tables works; the printed ones beside them are of the 
 
 
 RULE = """A verdict needs all planned cells (else it is **incomplete**) and three seeds. Methods are
-compared seed by seed; a difference counts if 0 lies outside its 95% confidence interval (Student's
-t, corrected for the number of differences looked at). **Confirmed**: all that the claim says
-counts; **refuted**: something counts against it; **undecided**: neither."""
+compared seed by seed; a difference counts if its 95% confidence interval (Student's t, corrected
+for the number of differences looked at) lies beyond 0, or beyond the margin that the claim names.
+**Confirmed**: all that the claim says counts; **refuted**: something counts against it;
+**undecided**: neither. A setting with which training diverges refutes at once."""
 ERRATA = "errata.md"
 PAGE = "results.md"
 

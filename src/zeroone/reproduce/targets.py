@@ -58,9 +58,10 @@ TARGETS = {
     "fig-noise": Target(
         "Noise",
         "Test error against Gaussian noise (label fig:Robust), whose deviation is a share of the "
-        "range of grey levels; beside it, the difference from ReLU seed by seed, since bodies "
-        "differ by more than methods do; and the class probabilities of single images in noise "
-        "(labels rubfashion1, rubfashion2) by ReLU and by our default, of the first seed.",
+        "range of grey levels; beside it, the mean difference from ReLU seed by seed, since bodies "
+        "differ by more than methods do (shaded: its standard deviation, of BCD); and the class "
+        "probabilities of single images in noise (labels rubfashion1, rubfashion2) by ReLU and by "
+        "our default, of the first seed.",
         ("fashion-mnist",),
         figures.plot_noise,
         errors_in_noise,
