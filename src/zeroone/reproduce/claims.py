@@ -230,9 +230,9 @@ def _named(row: Row) -> str:
 
 
 def _beside(r: Results) -> str:
-    """What our default does, if it is not the row that is judged."""
+    """What the default head does with all units; it is not the row that is judged."""
     row = r.row("bcd")
-    return "" if row is None else f"; our default: {_named(row)}"
+    return "" if row is None else f"; with the default head and all units: {_named(row)}"
 
 
 CLAIMS: list[tuple[str, tuple[str, ...], Callable[[list[Results]], Judged]]] = [
