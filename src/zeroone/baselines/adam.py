@@ -9,12 +9,15 @@ from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
 from zeroone.parallel import ALONE, Share, Team
 
+CHUNK = 2048  # rows that pass a network at once: what a full batch leaves behind is out of cache
+
 
 class AdamRule:
     """Back-propagation and one step of Adam for each batch.
 
-    The ranks of a ``team`` add up their gradients. Batch normalisation, where a body has it, takes
-    each rank's own samples, and the running statistics are their mean.
+    A large batch passes the network in chunks whose gradients add up, unless it is normalised by
+    its own statistics. The ranks of a ``team`` add up their gradients, too. Batch normalisation,
+    where a body has it, takes each rank's own samples, and the running statistics are their mean.
     """
 
     def __init__(
@@ -22,6 +25,8 @@ class AdamRule:
     ) -> None:
         self.model, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0
+        norms = (nn.BatchNorm1d, nn.BatchNorm2d)
+        self.normalises = any(isinstance(module, norms) for module in model.modules())
         fused = next(model.parameters()).device.type in {"cpu", "cuda"}
         self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=fused)
 
@@ -42,20 +47,24 @@ class AdamRule:
         rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
         self.optimizer.param_groups[0]["lr"] = rate
         self.model.train()
-        scores: Tensor = self.model(V0)
-        losses = nn.functional.cross_entropy(
-            scores, y, label_smoothing=self.settings.smoothing, reduction="none"
-        )
-        loss = losses.mean() if weights is None else (losses * weights).mean()
-        if share is not None and share.total != len(y):
-            loss = loss * (len(y) / share.total)  # the mean over the whole batch, once added up
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        total = len(y) if share is None else share.total  # the gradients of all ranks are added up
+        chunk = len(y) if self.normalises else CHUNK
+        scores = []
+        for start in range(0, len(y), chunk):
+            rows = slice(start, start + chunk)
+            scores.append(self.model(V0[rows]))
+            losses = nn.functional.cross_entropy(
+                scores[-1], y[rows], label_smoothing=self.settings.smoothing, reduction="none"
+            )
+            loss = (losses if weights is None else losses * weights[rows]).sum() / total
+            loss.backward()  # type: ignore[no-untyped-call]
+            scores[-1] = scores[-1].detach()
         self._add_up()
         self.optimizer.step()
         self.model.eval()
         self.k += 1
-        return scores.detach()
+        return torch.cat(scores)
 
     def _add_up(self) -> None:
         if self.team.size == 1:

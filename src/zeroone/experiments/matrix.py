@@ -46,8 +46,13 @@ class Matrix:
         folder: Path,
         say: Callable[[str], None] = print,
         store: Path | None = None,
+        *,
+        strict: bool = True,
     ) -> "Matrix":
-        """Take up the records of earlier runs; a damaged one is named, and its cell is missing."""
+        """Take up the records of earlier runs; a damaged one is named, and its cell is missing.
+
+        One of other settings is refused, or, unless ``strict``, named and passed over, too.
+        """
         records = {}
         for cell in cells:
             path = folder / cell.path
@@ -58,7 +63,13 @@ class Matrix:
             except InputError as error:
                 say(f"{error} It does not count: its cell is missing.")
                 continue
-            _check_same(cell, record, path)
+            try:
+                _check_same(cell, record, path)
+            except InputError as error:
+                if strict:
+                    raise
+                say(f"{error} It does not count: its cell is missing.")
+                continue
             records[cell] = record
         for cell in _drop_those_on_other_bodies(records):
             say(

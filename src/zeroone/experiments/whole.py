@@ -1,5 +1,6 @@
 """Whether the record of a trained cell is whole: tables and figures find all in it they need."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from zeroone.records import is_errors
 from zeroone.training.learner import Status
 
 SIZES = ("macs", "additions", "word_operations")
+SLACK = 1e-3  # of a sum of probabilities
 
 
 def is_whole(
@@ -23,11 +25,11 @@ def is_whole(
         return False
     return (
         _has_errors(result, samples)
-        and _has_sizes(result)
         and len(history) - 1 == record.get("n_iter")
         and all(_is_entry(entry, k, samples) for k, entry in enumerate(history))
+        and _has_sizes(result, history[-1].get("active_units"))
         and (not noise or _is_in_noise(result.get("noise"), noise, samples))
-        and (not images or isinstance(result.get("images"), dict))
+        and (not images or _is_of_images(result.get("images"), noise, images))
     )
 
 
@@ -36,12 +38,15 @@ def _has_errors(content: dict[str, Any], samples: dict[str, Any]) -> bool:
     return is_errors([content.get(f"{part}_error") for part in samples], samples)
 
 
-def _has_sizes(result: dict[str, Any]) -> bool:
+def _has_sizes(result: dict[str, Any], units_at_the_end: Any) -> bool:
+    """Finite numbers from 0 on, and as many layers as the history tells of."""
     units, operations = result.get("active_units"), result.get("operations")
     if not isinstance(units, list) or not isinstance(operations, dict):
         return False
+    if isinstance(units_at_the_end, list) and len(units) != len(units_at_the_end):
+        return False
     sizes = [*units, result.get("parameters"), *(operations.get(name) for name in SIZES)]
-    return all(isinstance(size, int | float) for size in sizes)
+    return all(isinstance(size, int | float) and 0 <= size < math.inf for size in sizes)
 
 
 def _is_entry(entry: Any, k: int, samples: dict[str, Any]) -> bool:
@@ -56,3 +61,23 @@ def _is_in_noise(noise: Any, levels: Sequence[float], samples: dict[str, Any]) -
         and noise.get("levels") == list(levels)
         and is_errors(noise.get("errors"), levels)
     )
+
+
+def _is_of_images(content: Any, levels: Sequence[float], rows: Sequence[int]) -> bool:
+    """At every level the class probabilities of every image."""
+    if not isinstance(content, dict):
+        return False
+    if (content.get("rows"), content.get("levels")) != (list(rows), list(levels)):
+        return False
+    probabilities = content.get("probabilities")
+    return (
+        isinstance(probabilities, list)
+        and len(probabilities) == len(levels)
+        and all(isinstance(level, list) and len(level) == len(rows) for level in probabilities)
+        and all(_are_shares(shares) for level in probabilities for shares in level)
+    )
+
+
+def _are_shares(shares: Any) -> bool:
+    """Probabilities of all classes, up to rounding."""
+    return is_errors(shares, shares) and abs(sum(shares) - 1) < SLACK

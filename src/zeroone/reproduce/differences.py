@@ -7,38 +7,48 @@ from typing import Any
 
 FEWEST = 3  # seeds, below which nothing is decided
 LEVEL = 0.05  # of a two-sided test
+ROUNDING = 1e-12  # a spread that is none: equal differences of decimal fractions
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean difference of paired values, and between what it lies with 95% confidence.
+    """The mean difference of paired values, and how surely it is beyond a margin.
 
-    Without enough seeds, or if all pairs differ by exactly as much, the limits are infinite.
+    ``low`` and ``high``: between these it lies with 95% confidence, looked at alone. ``lowest`` and
+    ``highest``: the same, where it is one of ``of`` that are looked at together (Bonferroni).
+    Without enough seeds, or if all pairs differ by as much, all four are infinite.
     """
 
     mean: float
     low: float
     high: float
     n: int
+    of: int
+    lowest: float
+    highest: float
 
-    @property
-    def is_lower(self) -> bool:
-        """Clearly below 0."""
-        return self.high < 0
+    def is_within(self, margin: float = 0.0) -> bool:
+        """Clearly below the margin, looked at alone.
 
-    @property
-    def is_higher(self) -> bool:
-        """Clearly above 0."""
-        return self.low > 0
+        A claim that *all* differences are below needs no correction: if one of them is not, to
+        confirm it takes an error in that one (an intersection-union test).
+        """
+        return self.high < margin
+
+    def is_beyond(self, margin: float = 0.0) -> bool:
+        """Clearly above the margin although it may be the largest of many: *any* would refute."""
+        return self.lowest > margin
 
     def __str__(self) -> str:
         if math.isinf(self.low):
             return f"{100 * self.mean:+.2f} points (n = {self.n}, nothing is decided)"
+        alone = f"{100 * self.low:+.2f} to {100 * self.high:+.2f}"
+        many = f"; as one of {self.of}: {100 * self.lowest:+.2f} to {100 * self.highest:+.2f}"
         return (
-            f"{100 * self.mean:+.2f} points (95% confidence: {100 * self.low:+.2f} to "
-            f"{100 * self.high:+.2f}, n = {self.n})"
+            f"{100 * self.mean:+.2f} points (95% confidence: {alone}{many * (self.of > 1)}, "
+            f"n = {self.n})"
         )
 
 
@@ -49,12 +59,13 @@ def difference(a: dict[int, float], b: dict[int, float], of: int = 1) -> Differe
     n = len(gaps)
     mean = statistics.mean(gaps) if gaps else math.nan
     spread = statistics.stdev(gaps) if n >= FEWEST else 0.0
-    if not spread:
-        return Difference(mean, -math.inf, math.inf, n)
+    if spread < ROUNDING:
+        return Difference(mean, -math.inf, math.inf, n, of, -math.inf, math.inf)
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(n - 1, 1 - LEVEL / (2 * of))) * spread / math.sqrt(n)
-    return Difference(mean, mean - reach, mean + reach, n)
+    error = spread / math.sqrt(n)
+    alone, corrected = (float(stdtrit(n - 1, 1 - LEVEL / (2 * k))) * error for k in (1, of))
+    return Difference(mean, mean - alone, mean + alone, n, of, mean - corrected, mean + corrected)
 
 
 def by_seed(row: Row, name: str = "test_error") -> dict[int, float]:

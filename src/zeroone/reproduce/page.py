@@ -18,9 +18,9 @@ HEADER = """# Results
 
 Made by `{command}`, from the records in
 `{records}` only; edit nothing here. {done}
-Numbers are means ± standard deviations over n seeds. Of a table that is complete, the lowest error
-of a column is in bold, bodies (initial process) aside. Beside ours stands what the paper prints. A
-letter refers to a note: why ours differs (errors by more than 2% of the paper's, sizes at all), or
+Numbers are means ± standard deviations over n seeds. Of a table that is complete and has several
+seeds, the lowest error of a column is in bold, bodies (initial process) aside. Beside ours stands
+what the paper prints. A letter refers to a note: why ours differs (errors by more than 2% of the paper's, sizes at all), or
 how it came about. Units are those of the hidden layers; multiply-adds (MACs), additions and 1-bit
 words are operations of one prediction, [counted so](measures.md).
 """
@@ -33,10 +33,13 @@ that the way from data to tables works; the printed ones beside them are of the 
 
 
 RULE = """A verdict needs all planned cells (else it is **incomplete**) and three seeds. Methods are
-compared seed by seed; a difference counts if its 95% confidence interval (Student's t, corrected
-for the number of differences looked at) lies beyond 0, or beyond the margin that the claim names.
-**Confirmed**: all that the claim says counts; **refuted**: something counts against it;
-**undecided**: neither. A setting with which training diverges refutes at once."""
+compared seed by seed; a difference counts if its 95% confidence interval (Student's t) lies beyond
+0, or beyond the margin that we have given the claim. **Confirmed**: every difference counts for it.
+**Refuted**: one counts against it, by an interval corrected for how many are looked at.
+**Undecided**: neither. A setting with which training diverges refutes at once. The settings of
+stochastic BCD were chosen on validation parts of these data; those of the rivals, one rate for all,
+are named with each protocol. All methods have the same number of epochs, which decides as well: see
+[what longer training changes](measured.md)."""
 ERRATA = "errata.md"
 PAGE = "results.md"
 
@@ -138,8 +141,8 @@ def _provenance(results: Sequence[Results]) -> list[str]:
         )
         lines.append(
             f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(spec.architectures)}; "
-            f"{options}. {len(r.matrix.records)} of {len(r.matrix.cells)} cells, bodies included"
-            f"{made}{when}."
+            f"{options}. {r.recorded} of {len(r.matrix.cells)} cells, bodies included"
+            f"{made}{when}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
         )
     return [*lines, ""] if results else lines
 
@@ -158,14 +161,14 @@ def _lacking(results: Sequence[Results]) -> list[str]:
             missing.setdefault((cell.architecture, cell.method), []).append(cell.repetition)
         if not missing:
             continue
-        if not r.rows_done:
+        if r.rows_done:
+            named = ", ".join(
+                f"{method} on {architecture} ({len(repetitions)})"
+                for (architecture, method), repetitions in missing.items()
+            )
+            lines.append(f"- Missing of {r.protocol.title}: {named}.")
+        else:
             lines.append(f"- Missing: all cells of {r.protocol.title} (`{r.protocol.name}`).")
-            continue
-        named = ", ".join(
-            f"{method} on {architecture} ({len(repetitions)})"
-            for (architecture, method), repetitions in missing.items()
-        )
-        lines.append(f"- Missing of {r.protocol.title}: {named}.")
         lines += [
             f"- {cell} failed: {r.matrix.records[cell]['reason']}" for cell in r.matrix.failed
         ]

@@ -2,6 +2,7 @@
 
 title = "MNIST, batches of 256"
 paper = ["table1", "mnist-256"]     # perhaps: whose printed numbers stand beside ours
+caveat = "..."                      # perhaps: what a reader of a verdict on it has to know
 [differs]                           # why a measure differs from the printed one
 error = "..."
 [matrix]                            # a run matrix, see experiments.spec
@@ -28,6 +29,7 @@ class Protocol:
     spec: Spec
     paper: tuple[str, str] | None
     differs: dict[str, str]
+    caveat: str = ""
 
     @classmethod
     def read(cls, name: str, *, quick: bool = False, seeds: int | None = None) -> "Protocol":
@@ -36,14 +38,17 @@ class Protocol:
         matrix = content["matrix"]
         if quick:
             matrix = _merge(matrix, content["quick"])
-        spec = Spec.from_dict(matrix)
+        # Of the variants that are there for all, only those that this one has rows of.
+        variants = {k: v for k, v in matrix["variants"].items() if k in matrix["methods"]}
+        spec = Spec.from_dict(matrix | {"variants": variants})
         if seeds is not None:
             spec = replace(spec, seeds=seeds)
         paper = content.get("paper")
         title = content["title"]
         if quick:
             title = f"{spec.data[0]} in place of {title}"
-        return cls(name, title, spec, tuple(paper) if paper else None, content["differs"])
+        caveat = "" if quick else content.get("caveat", "")
+        return cls(name, title, spec, tuple(paper) if paper else None, content["differs"], caveat)
 
 
 def _load(name: str) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class Results:
         return [cell for cell in self.matrix.cells if cell in without and cell.method != INITIAL]
 
     @property
+    def recorded(self) -> int:
+        """Cells that have a result, bodies included."""
+        return len(self.matrix.records) - len(self.matrix.failed)
+
+    @property
     def commits(self) -> list[str]:
         """Of the code that made the records, with '+' where files differed from it."""
         made_by = {str(record.get("commit")) for record in self.matrix.records.values()}
@@ -85,7 +90,12 @@ class Results:
         return (min(days), max(days)) if days else None
 
 
-def open_results(protocol: Protocol, out: Path, say: Any, data_dir: Path | None) -> Results:
-    """The records in the folder ``out``; damaged ones are named and do not count."""
+def open_results(
+    protocol: Protocol, out: Path, say: Any, data_dir: Path | None, *, strict: bool = True
+) -> Results:
+    """The records in the folder ``out``; damaged ones are named and do not count.
+
+    Those of other settings are refused if ``strict``: what is to be run would overwrite them.
+    """
     cells, folder = protocol.spec.cells(data_dir), out / RECORDS / protocol.name
-    return Results(protocol, Matrix.open(cells, folder, say, store=out / STORE))
+    return Results(protocol, Matrix.open(cells, folder, say, store=out / STORE, strict=strict))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from zeroone.checks import InputError, one_of
 from zeroone.experiments.compare import Effort, check_data
-from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.page import PAGE, write_page
 from zeroone.reproduce.protocols import Protocol
 from zeroone.reproduce.results import Results, open_results
@@ -46,7 +45,7 @@ def reproduce(
     results: dict[str, Results] = {}
     for name in everything:
         protocol = Protocol.read(name, quick=quick, seeds=seeds)
-        results[name] = open_results(protocol, out, say, data_dir)
+        results[name] = open_results(protocol, out, say, data_dir, strict=name in needed)
     chosen = [results[name] for name in (only or needed)]
     known = sorted({method for r in chosen for method in r.protocol.spec.methods})
     for name in methods:
@@ -77,11 +76,13 @@ def _print(name: str, made: Made, out: Path) -> None:
 def _run(
     results: list[Results], effort: Effort, methods: Sequence[str], *, only_failed: bool
 ) -> None:
-    """All data are looked at before the first cell runs. All methods need bodies."""
+    """All data are looked at before the first cell runs. Bodies are those of the methods' cells."""
     plans = []
     for r in results:
         todo = r.matrix.failed if only_failed else r.matrix.missing
-        plans.append((r, [cell for cell in todo if cell.method in (*methods, INITIAL)]))
+        wanted = {cell for cell in r.matrix.cells if cell.method in methods}
+        wanted |= {cell.below for cell in wanted if cell.below is not None}
+        plans.append((r, [cell for cell in todo if cell in wanted]))
     for r, todo in plans:
         check_data(r.matrix, todo)
     for r, todo in plans:

@@ -43,15 +43,16 @@ TARGETS = {
     ),
     "fig-initial": Target(
         "Effect of the initial process",
-        "Error against epochs of the initial process (label fig:MNIST).",
+        "Error of the trained layers against epochs of the initial process below them (label "
+        "fig:MNIST). All bodies are frozen: that of 0 epochs is at its random start.",
         ("initial", "initial-256"),
         figures.plot_initial,
     ),
     "fig-training": Target(
         "Training curves",
         "Top-1 training and test error, mean and standard deviation over the seeds (labels "
-        "fig:MNIST, fig:Fashion, fig:Cifar10, fig:Cifar100Top5). Training "
-        f"curves are of {SCORED:,} samples, tables of all.",
+        "fig:MNIST, fig:Fashion, fig:Cifar10, fig:Cifar100Top5, whose top-5 curves we have not: "
+        f"top-5 errors are in Table 2). Training curves are of {SCORED:,} samples, tables of all.",
         ("mnist", "mnist-256", "fashion-mnist", "cifar10", "cifar100"),
         figures.plot_training,
     ),
@@ -78,8 +79,9 @@ TARGETS = {
     ),
     "parameters": Target(
         "Parameters",
-        "What halving or doubling a setting changes.",
-        ("parameters",),
+        "What changing a parameter of Algorithm 3 does, and halving or doubling a setting of "
+        "stochastic BCD.",
+        ("printed", "parameters"),
         tabulate=compare_with_paper,
     ),
 }
