@@ -154,12 +154,14 @@ def test_a_record_alone_has_curves_and_says_what_is_missing(runs, tmp_path):
     assert "<h2>Curves</h2>" in text
     assert "<h2>Confusions</h2>" not in text
     assert "in Gaussian noise" not in text
+    assert "mistakes, weights and noise are not shown" in text
     content = json.loads(record.read_text(encoding="utf-8"))
     part = next(iter(content["data"]["samples"]))
     content["result"]["noise"] = {"part": part, "levels": [0, 0.5], "errors": [0.1, 0.4]}
     record.write_text(json.dumps(content), encoding="utf-8")
     text = write_report([record], tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"Error of the {part} part in Gaussian noise" in text
+    assert "mistakes and weights are not shown" in text
     content["result"]["noise"]["errors"].pop()
     record.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(InputError, match="record"):

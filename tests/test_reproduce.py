@@ -209,7 +209,8 @@ def test_bodies_alone_are_no_result(tmp_path):
 
 def test_a_small_network_with_a_loss_is_not_what_was_claimed(tmp_path):
     # A loss of less than 0.1 points is none, however clear it is.
-    for loss, verdict in ((-0.001, CONFIRMED), (0.01, REFUTED), (0.0005, OPEN)):
+    cases = ((-0.001, CONFIRMED), (0.0005, CONFIRMED), (0.0009, OPEN), (0.01, REFUTED))
+    for loss, verdict in cases:
         errors = {"bcd-95": [0.01 + loss, 0.0112 + loss, 0.0121 + loss]}
         errors["others"] = [0.01, 0.0111, 0.0122]
         judged = verdict_on(

@@ -20,9 +20,9 @@ Made by `{command}`, from the records in
 `{records}` only; edit nothing here. {done}
 Numbers are means ± standard deviations over n seeds. Of a table that is complete and has several
 seeds, the lowest error of a column is in bold, bodies (initial process) aside. Beside ours stands
-what the paper prints. A letter refers to a note: why ours differs (errors by more than 2% of the paper's, sizes at all), or
-how it came about. Units are those of the hidden layers; multiply-adds (MACs), additions and 1-bit
-words are operations of one prediction, [counted so](measures.md).
+what the paper prints. A letter refers to a note: why ours differs (errors by more than 2% of the
+paper's, sizes at all), or how it came about. Units are those of the hidden layers; multiply-adds
+(MACs), additions and 1-bit words are operations of one prediction, [counted so](measures.md).
 """
 
 
