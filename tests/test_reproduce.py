@@ -293,7 +293,8 @@ def test_parameters_that_fail_matter(tmp_path):
         results = faked("parameters", tmp_path, errors)
         judged = verdict_on("settings of stochastic", r=results)
         assert judged.verdict == verdict
-        assert f"{factor:.2f} times that of 0/1 BCD 2.05 " in judged.evidence
+        assert "a multiple of that of 0/1 BCD 2.05 " in judged.evidence
+        assert f"window 2 to 1 {factor:.2f}; " in judged.evidence
     # Not the worst mean, but the one that may be worse.
     errors = {"bcd": base, "window-double": [1.1 * e for e in base], "others": base}
     errors["top-half"] = [0.018, 0.017, 0.027]
@@ -323,7 +324,13 @@ def test_the_initial_process_by_its_epochs(tmp_path):
 
     for steep, verdict in ((True, CONFIRMED), (False, REFUTED)):
         both = {
-            name: faked(name, tmp_path, {"others": [0.1] * 3}, test_error=falling(steep))
+            name: faked(
+                name,
+                tmp_path,
+                {"others": [0.1] * 3},
+                test_error=falling(True),
+                train_error=falling(steep),  # which the claim is about as well
+            )
             for name in ("initial", "initial-256")
         }
         judged = verdict_on("without an initial process", **both)

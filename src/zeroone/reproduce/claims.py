@@ -231,13 +231,12 @@ def _parameters(base_method: str, what: str) -> Callable[[list[Results]], Judged
         changed = [row for row in r.rows_done if row["method"] != base_method]
         if base is None or not changed:
             return OPEN, "no such rows"
-        worst, best = max(changed, key=_error), min(changed, key=_error)
         limit = {seed: MUCH * error for seed, error in by_seed(base).items()}
         gaps = [difference(by_seed(row), limit, of=len(changed)) for row in changed]
+        times = (f"{row['label']} {_error(row) / _error(base):.2f}" for row in changed)
         evidence = (
-            f"{what}: from {_named(best)} to {_named(worst)}, "
-            f"{_error(worst) / _error(base):.2f} times that of {_named(base)}; much is more than "
-            f"{MUCH:g} times; beyond that, {_nearest(changed, gaps)}"
+            f"{what}, error as a multiple of that of {_named(base)}: {'; '.join(times)}. Much is "
+            f"more than {MUCH:g}; beyond that, {_nearest(changed, gaps)}"
         )
         return _decide(gaps), evidence
 
