@@ -214,8 +214,9 @@ def _initial(results: list[Results]) -> Judged:
                 evidence.append(f"{name}: {shown}")
     least = max(gaps, key=lambda name: gaps[name].high)
     numbers = (
-        f"test error after 0, 1, ... epochs, {'; '.join(evidence)}; least clear of {number} "
-        f"differences of training and test errors: {least}, {gaps[least]}"
+        f"test error after 0, 1, ... epochs, {'; '.join(evidence)}; of {number} differences of "
+        f"training and test errors, {sum(gap.is_within() for gap in gaps.values())} are clearly "
+        f"below 0; the least clear: {least}, {gaps[least]}"
     )
     return _decide(gaps.values()), numbers
 
