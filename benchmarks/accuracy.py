@@ -52,6 +52,13 @@ SLOW = {
 # starts: 32.11, 32.26, 32.10, 31.78% without, 31.60, 31.81, 31.81, 32.02% with it. On MNIST's it
 # was no better: 0.67, 0.68% without, 0.71, 0.72% with it.
 FALLING = {"top_step_end": 0.03}
+# Validation error on Fashion-MNIST@2 and @5, a third of the training part held out, 1000-1000, 10
+# epochs: BCD 9.66, 8.92% with thresholds that start in the middle, 9.46, 8.73% with these (with 1.2
+# 9.54%).
+SCATTERED = {"threshold_spread": 0.7}
+# The same, @2, for all methods alike: ReLU 9.40%, and with the usual 0.2 of them dropped 9.53%; BCD
+# in the middle 9.66, 9.81%; scattered 9.46, 9.68%.
+FEWER_DROPPED = {"input_dropout": 0.1}
 # End to end on CIFAR-10 an epoch takes minutes: six at most, for all methods.
 SLOW_NETWORK = {"augment": "crop-flip", "epochs": 6}
 PLAIN = {
@@ -79,11 +86,15 @@ def on_body(
     *architectures: str,
     more: tuple[str, ...] = (),
     bcd: dict[str, Any] | None = None,
+    train: dict[str, Any] | None = None,
     **initial: Any,
 ) -> Spec:
-    return Spec(
-        (data,), architectures, ("bcd", *more, "ste", "relu"), initial=initial, bcd=bcd or {}
-    )
+    methods = ("bcd", *more, "ste", "relu")
+    return Spec((data,), architectures, methods, initial=initial, bcd=bcd or {}, train=train or {})
+
+
+def on_small_body(data: str, *architectures: str) -> Spec:
+    return on_body(data, *architectures, bcd=SCATTERED, train=FEWER_DROPPED, batch=64)
 
 
 def blocks() -> Spec:
@@ -107,8 +118,8 @@ SUITES = {
     "blocks": [blocks()],
     "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
     "features": [
-        on_body("mnist", "convnet@5", batch=64),
-        on_body("fashion-mnist", "convnet@2", "convnet@5", batch=64),
+        on_small_body("mnist", "convnet@5"),
+        on_small_body("fashion-mnist", "convnet@2", "convnet@5"),
     ],
     "cifar10": [
         on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), bcd=FALLING, batch=128),

@@ -14,7 +14,8 @@ from zeroone.ops import step
 from zeroone.pooling import AvgPool, MaxPool, NoPool, make_pool
 from zeroone.solvers.blocks import u_gap_pooled, u_step_pooled
 from zeroone.solvers.signals import v_solved
-from zeroone.solvers.stochastic import StochasticBCD, balance
+from zeroone.solvers.start import balance
+from zeroone.solvers.stochastic import StochasticBCD
 from zeroone.solvers.stochastic_settings import StochasticSettings
 
 

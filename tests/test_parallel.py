@@ -38,7 +38,11 @@ BATCHES = {
     # In float32 one of the many bits of images may fall on the other side, and all that follows.
     "images": {"hidden": ["conv3x3:6:pad1:max2", "conv2x2:5", 12], "settings": {}, "double": True},
     "pruned": {"hidden": [30, 20], "settings": {"keep": 0.5, "weights": "ternary"}},
-    "weighted": {"hidden": [100, 20], "settings": {"v_step": "solve"}, "weighted": True},
+    "weighted": {
+        "hidden": [100, 20],
+        "settings": {"v_step": "solve", "threshold_spread": 0.7},
+        "weighted": True,
+    },
 }
 STOCHASTIC = {"hidden": (30, 20), "epochs": 2, "batch": 128, "validation": 0.2}
 EXACT = {"hidden": (15, 10), "solver": "exact", "max_iter": 6, "dtype": "float64"}

@@ -88,6 +88,11 @@ def solver_options(command: Command) -> Command:
         ("damping", float, "stochastic: damping of the W block (default: 4)."),
         ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("top-step-end", float, "stochastic: the same at the end (default: it does not fall)."),
+        (
+            "threshold-spread",
+            float,
+            "stochastic: how far apart the units' thresholds start (default: all in the middle).",
+        ),
         ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
         ("conv-step", float, "stochastic: step of the convolutions (default: 10)."),
         ("window-end", float, "stochastic: the window at the end (default: 0.5)."),

@@ -20,11 +20,12 @@ from zeroone.network import Network
 from zeroone.operators import Operator
 from zeroone.ops import add_up, step
 from zeroone.parallel import ALONE, Share, Team
-from zeroone.pooling import NoPool, Pooled
+from zeroone.pooling import Pooled
 from zeroone.solvers.metric import Metric, refreshes
 from zeroone.solvers.projection import project
 from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
+from zeroone.solvers.start import balance, scatter, unit_sums
 from zeroone.solvers.stochastic_settings import StochasticSettings
 
 HALVED = 2000  # batches
@@ -104,6 +105,8 @@ class StochasticBCD:
         share = share or Share(len(V0))
         if self.k == 0 and self.fresh:
             balance(self.network, V0, weights, self.team)
+            if self.settings.threshold_spread:
+                scatter(self.network, V0, self.settings.threshold_spread, rng, weights, self.team)
         if self.settings.weights != "real" and not self.latents:
             self._begin_projection()
         V: list[Tensor] = []
@@ -391,36 +394,6 @@ class StochasticBCD:
             self._begin_projection()
             for i in range(len(self.network.layers)):
                 self._project(i)
-
-
-def balance(
-    network: Network, V0: Tensor, weights: Tensor | None = None, team: Team = ALONE
-) -> None:
-    """Shift the pooled pre-activations of every filter so that they have mean 0 on scaled inputs.
-
-    The largest of a window is above 0 for nearly all windows of a random start: without this most
-    bits of a pooled layer would be on, and say nothing.
-    """
-    V = network.recent(V0)
-    for layer in network.layers[:-1]:
-        P, offset = layer.forward(V), layer.operator.offset
-        if offset is not None and not isinstance(layer.pool, NoPool):
-            total, heavy = (
-                unit_sums(P, weights),
-                len(P) if weights is None else float(weights.sum()),
-            )
-            team.sum_(total)
-            mean = total / (team.total(heavy)[0] * math.prod(P.shape[2:]))
-            offset.sub_(mean)
-            P = P - mean[:, None, None]
-        V.append(step(P))
-
-
-def unit_sums(B: Tensor, weights: Tensor | None) -> Tensor:
-    """The sum of each unit (or filter) over samples (and positions), by their weights."""
-    if weights is None:
-        return B.sum(dim=[d for d in range(B.ndim) if d != 1])
-    return weights @ (B.sum(dim=list(range(2, B.ndim))) if B.ndim > 2 else B)
 
 
 def _place(link: Link) -> str:
