@@ -35,7 +35,7 @@ def trained(options, **arguments):
     "options",
     [
         {"hidden": (32, 16), "epochs": 4, "validation": 0.2, "patience": 1},
-        {"hidden": (32, 16), "epochs": 3, "keep": 0.5},
+        {"hidden": (32, 16), "epochs": 3, "keep": 0.5, "threshold_spread": 0.7},
         {"hidden": (32, 16), "epochs": 3, "lam": 0.3, "weights": "ternary"},
         {"hidden": (32, 16), "epochs": 2, "u_step": "drawn", "v_step": "solve"},
         {"hidden": ("conv3x3:4:pad1:max2", "conv3x3:4:pad1:skip2", 16), "epochs": 2},

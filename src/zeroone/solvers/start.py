@@ -1,7 +1,7 @@
-"""Where the thresholds of hidden units are before the first batch of stochastic BCD.
+"""Where the thresholds of hidden units are when stochastic BCD begins, by its first batch.
 
 A unit is on where its pre-activation exceeds 0, so its bias is a threshold. Random weights leave
-the pre-activations of most units with a mean near 0: every unit halves the data.
+the pre-activations of most units with a mean near 0: each of them about halves the data.
 """
 
 import math
@@ -13,6 +13,7 @@ from zeroone.network import Network
 from zeroone.ops import step
 from zeroone.parallel import ALONE, Team
 from zeroone.pooling import NoPool
+from zeroone.solvers.units import moments, power_sums
 
 
 def balance(
@@ -27,13 +28,13 @@ def balance(
     for layer in network.layers[:-1]:
         P, offset = layer.forward(V), layer.operator.offset
         if offset is not None and not isinstance(layer.pool, NoPool):
-            mean, _ = unit_moments(P, weights, team)
+            mean, _ = _unit_moments(P, weights, team)
             offset.sub_(mean)
             P = P - mean[:, None, None]
         V.append(step(P))
 
 
-def scatter(
+def spread_thresholds(
     network: Network,
     V0: Tensor,
     spread: float,
@@ -45,31 +46,24 @@ def scatter(
 
     The shifts are Gaussian with standard deviation ``spread``. Units that look in similar
     directions then tell a small projection from a large one as well as its sign: a staircase of
-    steps at several heights follows a linear function, steps at one height cannot.
+    steps at several heights follows a linear function, steps at one height cannot. Layers are not
+    centred anew: bits whose thresholds are apart do not average 1/2, so that the thresholds above
+    them lie somewhat further apart than ``spread``.
     """
     V = network.recent(V0)
     for layer in network.layers[:-1]:
         P, offset = layer.forward(V), layer.operator.offset
-        if offset is not None:
-            _, variance = unit_moments(P, weights, team)
-            drawn = torch.randn(len(variance), generator=rng, dtype=P.dtype).to(P.device)
-            shift = spread * variance.sqrt() * drawn
-            offset.add_(shift)
-            P = P + (shift if P.ndim == 2 else shift[:, None, None])
-        V.append(step(P))
+        assert offset is not None  # StochasticBCD refuses others
+        _, variance = _unit_moments(P, weights, team)
+        drawn = torch.randn(len(variance), generator=rng, dtype=P.dtype).to(P.device)
+        shift = spread * variance.sqrt() * drawn
+        offset.add_(shift)
+        V.append(step(P + (shift if P.ndim == 2 else shift[:, None, None])))
 
 
-def unit_moments(P: Tensor, weights: Tensor | None, team: Team) -> tuple[Tensor, Tensor]:
+def _unit_moments(P: Tensor, weights: Tensor | None, team: Team) -> tuple[Tensor, Tensor]:
     """The mean and the variance of each unit (or filter) over the team's samples."""
-    sums = torch.stack([unit_sums(P, weights), unit_sums(P.square(), weights)])
+    sums = torch.stack(power_sums(P, weights))
     team.sum_(sums)
     heavy = team.total(len(P) if weights is None else float(weights.sum()))[0]
-    mean, square = sums / (heavy * math.prod(P.shape[2:]))
-    return mean, (square - mean.square()).clamp_min(0)
-
-
-def unit_sums(B: Tensor, weights: Tensor | None) -> Tensor:
-    """The sum of each unit (or filter) over samples (and positions), by their weights."""
-    if weights is None:
-        return B.sum(dim=[d for d in range(B.ndim) if d != 1])
-    return weights @ (B.sum(dim=list(range(2, B.ndim))) if B.ndim > 2 else B)
+    return moments(sums[0], sums[1], heavy * math.prod(P.shape[2:]))

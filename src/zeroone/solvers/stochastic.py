@@ -25,8 +25,9 @@ from zeroone.solvers.metric import Metric, refreshes
 from zeroone.solvers.projection import project
 from zeroone.solvers.pruning import BEGIN, END, EVENTS, kept_share, removal_costs
 from zeroone.solvers.signals import u_drawn, u_expected, u_half, v_one_step, v_solved
-from zeroone.solvers.start import balance, scatter, unit_sums
+from zeroone.solvers.start import balance, spread_thresholds
 from zeroone.solvers.stochastic_settings import StochasticSettings
+from zeroone.solvers.units import moments, power_sums
 
 HALVED = 2000  # batches
 SPREAD_MEMORY = 0.9  # of the spread of a unit's pre-activations, where 1 is the aim
@@ -70,6 +71,8 @@ class StochasticBCD:
         self.team = team
         if n_batches is None and (settings.lam or settings.keep):
             raise InputError("lam and keep need to know when the training ends.")
+        if settings.threshold_spread and not network.operators[0].bias:
+            raise InputError("threshold_spread is for units with a bias, which is their threshold.")
         self.network, self.settings, self.n_batches = network, settings, n_batches
         self.fresh = widths is None
         # Of each link: the operators first, then the shortcuts.
@@ -105,8 +108,8 @@ class StochasticBCD:
         share = share or Share(len(V0))
         if self.k == 0 and self.fresh:
             balance(self.network, V0, weights, self.team)
-            if self.settings.threshold_spread:
-                scatter(self.network, V0, self.settings.threshold_spread, rng, weights, self.team)
+            if apart := self.settings.threshold_spread:
+                spread_thresholds(self.network, V0, apart, rng, weights, self.team)
         if self.settings.weights != "real" and not self.latents:
             self._begin_projection()
         V: list[Tensor] = []
@@ -268,9 +271,8 @@ class StochasticBCD:
     def _begin_spreads(
         self, hidden: list[Tensor], weights: Tensor | None
     ) -> Callable[[], list[Tensor]]:
-        """Of each unit the sums of squares and of values, on their way."""
-        # A filter's spread is that over all positions. B.var is five times slower.
-        sums = [T for B in hidden for T in (unit_sums(B.square(), weights), unit_sums(B, weights))]
+        """Of each unit the power sums, on their way; a filter's are those over all positions."""
+        sums = [T for B in hidden for T in power_sums(B, weights)]
         return self.team.sum_later("", *sums)
 
     def _spreads(self, hidden: list[Tensor], sums: list[Tensor], heavy: float) -> Iterator[Tensor]:
@@ -279,9 +281,8 @@ class StochasticBCD:
         The step ignores a row's positive scale, so no bit changes. A unit whose pre-activation
         does not vary is left alone.
         """
-        for B, squares, total in zip(hidden, sums[::2], sums[1::2], strict=True):
-            count = heavy * math.prod(B.shape[2:])
-            variance = squares / count - (total / count).square()
+        for B, total, squares in zip(hidden, sums[::2], sums[1::2], strict=True):
+            _, variance = moments(total, squares, heavy * math.prod(B.shape[2:]))
             spread = variance if self.k == 0 else SPREAD_MEMORY + (1 - SPREAD_MEMORY) * variance
             yield torch.where(variance > 1e-12, spread, 1.0).sqrt_()
 

@@ -7,6 +7,7 @@ from zeroone.solvers.projection import WEIGHTS
 
 V_STEPS = ("one-step", "solve")
 U_STEPS = ("expected", "drawn", "half")
+LARGEST_SPREAD = 10  # units whose threshold is so far away are never on, or never off
 LARGEST_STEP = 1e38  # what a float32 can hold
 
 
@@ -25,9 +26,10 @@ class StochasticSettings:
         in convolutions and in the last layer
     top_step_end: of the last layer at the end, to which it falls linearly; None lets it be. On
         features of a ResNet, which are easily learned by heart, a tenth of ``top_step`` was better
-    threshold_spread: how far apart the thresholds of hidden units start: the standard deviation of
-        random shifts, in units of a pre-activation's own spread; None leaves them in the middle.
-        Wide layers on the features of a small body were better with 0.7
+    threshold_spread: how far apart the thresholds of hidden units begin: the standard deviation of
+        random shifts, in units of a pre-activation's own spread in the first batch, at most 10;
+        None leaves them in the middle. A network that was trained before keeps its own. Layers on
+        the features of a small body were better with 0.7
     damping: of the W block, relative to the mean variance of the layer's inputs
     v_step, v_damping: 'one-step' or 'solve' (damped relative to the mean eigenvalue of W^T W)
     u_step: 'expected' or 'drawn' randomised rounding, or 'half', the printed one
@@ -77,9 +79,11 @@ class StochasticSettings:
         for name in ("step", "conv_step", "top_step"):
             if positive(name, getattr(self, name)) > LARGEST_STEP:
                 raise InputError(f"{name} must be at most {LARGEST_STEP:g}.")
-        for name in ("top_step_end", "threshold_spread"):
-            if getattr(self, name) is not None:
-                not_negative(name, getattr(self, name))
+        if self.top_step_end is not None:
+            not_negative("top_step_end", self.top_step_end)
+        apart = self.threshold_spread
+        if apart is not None and not_negative("threshold_spread", apart) > LARGEST_SPREAD:
+            raise InputError(f"threshold_spread must be at most {LARGEST_SPREAD}, got {apart!r}.")
         one_of("v_step", self.v_step, V_STEPS)
         one_of("u_step", self.u_step, U_STEPS)
         one_of("weights", self.weights, WEIGHTS)

@@ -63,8 +63,6 @@ class TrainSettings:
         one_of("augment", self.augment, AUGMENTATIONS)
         if self.augment != "none" and self.solver == "exact":
             raise InputError("augment is for batches: the exact solver keeps blocks of its own.")
-        if self.stochastic.threshold_spread and not self.bias:
-            raise InputError("threshold_spread is for units with a bias, which is their threshold.")
         object.__setattr__(self, "device", str(self.device))
         object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
