@@ -56,7 +56,7 @@ FALLING = {"top_step_end": 0.03}
 # epochs: BCD 9.66, 8.92% with thresholds that start in the middle, 9.46, 8.73% with these (with 1.2
 # 9.54%).
 SCATTERED = {"threshold_spread": 0.7}
-# The same, @2, for all methods alike: ReLU 9.40%, and with the usual 0.2 of them dropped 9.53%; BCD
+# The same, @2, for all methods alike: ReLU 9.40%, and with the usual 0.2 of the features dropped 9.53%; BCD
 # in the middle 9.66, 9.81%; scattered 9.46, 9.68%.
 FEWER_DROPPED = {"input_dropout": 0.1}
 # End to end on CIFAR-10 an epoch takes minutes: six at most, for all methods.

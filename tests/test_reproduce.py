@@ -16,7 +16,12 @@ from zeroone.experiments.matrix import Matrix
 from zeroone.experiments.methods import METHODS
 from zeroone.experiments.paper import printed
 from zeroone.reproduce.claims import CONFIRMED, INCOMPLETE, OPEN, REFUTED, judge
-from zeroone.reproduce.comparison import compare_with_paper, errors_in_noise, percent
+from zeroone.reproduce.comparison import (
+    compare_with_paper,
+    errors_by_initial_epochs,
+    errors_in_noise,
+    percent,
+)
 from zeroone.reproduce.differences import difference
 from zeroone.reproduce.figures import plot_prox
 from zeroone.reproduce.page import write_page
@@ -224,8 +229,9 @@ def test_a_small_network_with_a_loss_is_not_what_was_claimed(tmp_path):
         errors["others"] = [0.01, 0.0111, 0.0122]
         judged = verdict_on(
             "fewest",
-            a=faked("mnist-256", tmp_path, errors),
-            b=faked("fashion-mnist", tmp_path, errors),
+            a=faked("mnist", tmp_path, errors),
+            b=faked("mnist-256", tmp_path, errors),
+            c=faked("fashion-mnist", tmp_path, errors),
         )
         assert judged.verdict == verdict
         assert "3,800 units" in judged.evidence
@@ -268,12 +274,13 @@ def test_robustness_is_the_rise_above_the_clean_error(tmp_path):
 
 def test_images_that_noise_turns_into_others(tmp_path):
     def looked(turned):
-        """In so many seeds the second image is another class's in the largest noise."""
+        """In so many seeds the second image is another class's in noise 0.3, and its own again."""
 
         def content(cell, _error):
             kept, lost = [0.9, 0.1], [0.2, 0.8]
             turns = cell.method == "bcd-95" and cell.repetition < turned
-            return {"probabilities": [[kept, kept], [kept, lost if turns else kept]]}
+            probabilities = [[kept, kept], [kept, lost if turns else kept], [kept, kept]]
+            return {"probabilities": probabilities, "levels": [0, 0.3, 0.5]}
 
         return content
 
@@ -281,8 +288,9 @@ def test_images_that_noise_turns_into_others(tmp_path):
         results = faked("fashion-mnist", tmp_path, {"others": [0.1] * 3}, images=looked(turned))
         judged = verdict_on("a shirt", r=results)
         assert judged.verdict == verdict
-        assert f"shirt in 3 of 3 seeds, pullover in {3 - turned} of 3 seeds" in judged.evidence
-        assert "ReLU: shirt in 3 of 3 seeds, pullover in 3 of 3" in judged.evidence
+        reached = ", ".join(["0"] * turned + ["0.5"] * (3 - turned))
+        assert f"95% of the units: shirt 0.5, 0.5, 0.5, pullover {reached};" in judged.evidence
+        assert "ReLU: shirt 0.5, 0.5, 0.5, pullover 0.5, 0.5, 0.5" in judged.evidence
     two = faked("fashion-mnist", tmp_path, {"others": [0.1] * 2}, images=looked(2))
     assert verdict_on("a shirt", r=two).verdict == OPEN
 
@@ -345,6 +353,17 @@ def test_the_initial_process_by_its_epochs(tmp_path):
         judged = verdict_on("without an initial process", **both)
         assert judged.verdict == verdict
         assert "5.01%, " in judged.evidence
+    (sheet,) = errors_by_initial_epochs(both["initial"])
+    assert sheet.headings == ["method", "n", "0", "1", "2", "3", "4", "5"]
+    assert len(sheet.rows) == len(both["initial"].protocol.spec.methods)
+    cells = [entry.text for entry in sheet.rows[0]]
+    assert cells[:4] == ["ReLU", "3", "5.01 ± 0.01", "1.12 ± 0.02"]
+    assert all(entry.best for row in sheet.rows for entry in row[2:])  # all are equal
+    (sheet,) = errors_by_initial_epochs(faked("initial", tmp_path, {"relu": [0.1, 0.2]}))
+    lines = {row[0].text: [entry.text for entry in row[1:3]] for row in sheet.rows}
+    assert lines["ReLU"] == ["2", "15.00 ± 7.07"]
+    assert lines["0/1 BCD"] == ["0 of 2", "missing"]
+    assert not any(entry.best for row in sheet.rows for entry in row)
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -390,12 +409,21 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
     write_page(tmp_path / "docs/page.md", made, results, tmp_path, quick=False, options=" --x")
     page = (tmp_path / "docs/page.md").read_text(encoding="utf-8")
     assert "](errata.md" not in page  # which is not there
-    assert "resnet18@10; all: epochs = 10, batch = 256; body: batch = 128; 0/1 BCD, 95% of" in page
+    assert (
+        "resnet18@10; all: epochs = 10, batch = 256, smoothing = 0.1, input_dropout = 0.2" in page
+    )
+    assert "; Adam: learning_rate = 0.001; body: batch = 128; 0/1 BCD, 95% of the units: " in page
     assert "95% of the units: head = softmax, keep = 0.95. 3 of" in page
+    assert ", on an unknown processor." in page
     assert "Missing of CIFAR-100, ResNet-18: sigmoid on resnet18@10 (2)" in page
     assert "bcd on resnet18@10 (1)." in page
     assert "012345678+" in page
     assert "zeroone reproduce table2 --x\n" in page
+    for cell, record in results["cifar100"].matrix.records.items():
+        record["machine"] = {"processor": "Xeon" if cell.repetition else "EPYC"}
+    write_page(tmp_path / "docs/page.md", made, results, tmp_path, quick=False, options=" --x")
+    page = (tmp_path / "docs/page.md").read_text(encoding="utf-8")
+    assert ", made by 012345678+, seeds 0 on EPYC; 1 on Xeon." in page
     assert f"the records in\n`{tmp_path.as_posix()}/records`" in page
 
 
@@ -480,6 +508,16 @@ def test_the_same_records_make_the_same_tables_and_figures(quick, capsys):
     assert len(before) > 12
 
 
+def test_the_same_cells_make_the_same_records_once_more(quick, tmp_path):
+    """A body, a rival and BCD, trained again from nothing."""
+    chosen = {"only": ("cifar100",), "methods": ("relu", "bcd")}
+    assert reproduce("table2", tmp_path, Effort(quiet=True), quick=True, seeds=1, **chosen) == 0
+    again = sorted(tmp_path.glob("records/cifar100/digits/*/*/0.json"))
+    assert {path.parent.name for path in again} == {"initial", "relu", "bcd"}
+    for path in again:
+        assert path.read_bytes() == (quick / path.relative_to(tmp_path)).read_bytes()
+
+
 def test_a_corrupt_record_is_named_and_redone(quick, capsys):
     path = quick / "records/parameters/digits/f3nn_60-60/bcd/0.json"
     before = path.read_bytes()
@@ -514,6 +552,7 @@ LOSSES = {
     "an image": lambda record: record["result"]["images"]["probabilities"][1].pop(),
     "a class": lambda record: record["result"]["images"]["probabilities"][0][0].pop(),
     "a size": lambda record: record["result"].update(parameters=-1),
+    "the same error at the end": lambda record: record["history"][-1].update(test_error=0.99),
     "a finite size": lambda record: record["result"].update(parameters=float("inf")),
 }
 

@@ -27,6 +27,7 @@ def is_whole(
         _has_errors(result, samples)
         and len(history) - 1 == record.get("n_iter")
         and all(_is_entry(entry, k, samples) for k, entry in enumerate(history))
+        and _agree(record, result, history[-1], samples)
         and _has_sizes(result, history[-1].get("active_units"))
         and (not noise or _is_in_noise(result.get("noise"), noise, samples))
         and (not images or _is_of_images(result.get("images"), noise, images))
@@ -36,6 +37,20 @@ def is_whole(
 def _has_errors(content: dict[str, Any], samples: dict[str, Any]) -> bool:
     """An error rate of every part."""
     return is_errors([content.get(f"{part}_error") for part in samples], samples)
+
+
+def _agree(
+    record: dict[str, Any], result: dict[str, Any], last: dict[str, Any], samples: dict[str, Any]
+) -> bool:
+    """The errors at the end are those after the last iteration, unless a run went back to its best.
+
+    Of the training part only some samples are scored after an iteration.
+    """
+    settings = record.get("settings")
+    if isinstance(settings, dict) and settings.get("patience") is not None:
+        return True
+    parts = [part for part in samples if part != "train"]
+    return all(math.isclose(result[f"{part}_error"], last[f"{part}_error"]) for part in parts)
 
 
 def _has_sizes(result: dict[str, Any], units_at_the_end: Any) -> bool:

@@ -75,6 +75,28 @@ def errors_in_noise(results: Results) -> list[Sheet]:
     return [Sheet(title, ["method", "n", *(f"{level:g}" for level in levels)], lines)]
 
 
+def errors_by_initial_epochs(results: Results) -> list[Sheet]:
+    """One sheet: the test error of every method after each number of epochs below it."""
+    spec, lines = results.protocol.spec, []
+    rows = {method: results.by_initial_epochs(method) for method in spec.methods}
+    shown = {epochs for of_method in rows.values() for epochs in of_method}
+    best = {
+        epochs: min(of_method[epochs]["test_error"]["mean"] for of_method in rows.values())
+        for epochs in (shown if not results.lacking else ())
+    }
+    for of_method in rows.values():
+        errors = [of_method[epochs].get("test_error") for epochs in sorted(shown)]
+        entries = [
+            Entry(percent(error), best=error is not None and error["mean"] == best.get(epochs))
+            for epochs, error in zip(sorted(shown), errors, strict=True)
+        ]
+        counts = dict.fromkeys(_n(of_method[epochs]) for epochs in sorted(shown))
+        label = next(iter(of_method.values()))["label"]
+        lines.append([Entry(label), Entry(", ".join(counts)), *entries])
+    title = f"{results.protocol.title}: test error (%) by epochs of the initial process"
+    return [Sheet(title, ["method", "n", *map(str, sorted(shown))], lines)] if lines else []
+
+
 def _n(row: dict[str, Any]) -> str:
     return f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
 

@@ -14,6 +14,7 @@ from zeroone.experiments.catalogue import class_name
 from zeroone.experiments.methods import INITIAL, METHODS
 from zeroone.metrics import Noise
 from zeroone.ops import step
+from zeroone.reproduce.comparison import PAPERS_ROW
 from zeroone.reproduce.results import Results
 from zeroone.scaling import Scaling
 from zeroone.solvers.blocks import u_step
@@ -73,9 +74,10 @@ def _add_legend(figure: Any, axes: Any) -> None:
 
 
 def _look(method: str, label: str) -> dict[str, Any]:
+    """The paper's row has another share of units on each data set, and one name in the legend."""
     ours = method.startswith("bcd")
     return {
-        "label": label,
+        "label": "0/1 BCD, the paper's row" if method == PAPERS_ROW else label,
         "color": COLOURS.get(method, "#444444"),
         "linewidth": 2.0 if ours else THIN,
         "zorder": 3 if ours else 2,
@@ -99,6 +101,13 @@ def _rows_with_runs(results: Results) -> Iterator[tuple[dict[str, Any], list[dic
             yield row, runs
 
 
+def _title(results: Results, part: str) -> str:
+    """Which data, and how many seeds."""
+    counts = sorted(row["n"] for row in results.rows_done)
+    n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    return f"{results.protocol.title}: {part} (n = {n})"
+
+
 def plot_training(all_results: Sequence[Results], path: Path) -> None:
     """Top-1 training and test error after each epoch, mean and deviation over the seeds."""
     with _drawing(path, len(all_results), 2, width=5, height=3.4) as axes:
@@ -110,7 +119,7 @@ def plot_training(all_results: Sequence[Results], path: Path) -> None:
                     values = [[entry[part] for entry in history] for history in histories]
                     _band(axis, x, values, _look(row["method"], row["label"]))
             for axis, part in ((train, "training"), (test, "test")):
-                _label(axis, f"{results.protocol.title}: {part}", "epoch", "error (%)")
+                _label(axis, _title(results, part), "epoch", "error (%)")
                 _epochs_and_errors(axis)
 
 
@@ -130,8 +139,7 @@ def plot_initial(all_results: Sequence[Results], path: Path) -> None:
                     values = [[run["result"][part] for run in runs] for _, runs in points]
                     _points(axis, [x for x, _ in points], values, _look(method, label))
             for axis, part in ((train, "training"), (test, "test")):
-                title = f"{results.protocol.title}: {part}"
-                _label(axis, title, "epochs of the initial process", "error (%)")
+                _label(axis, _title(results, part), "epochs of the initial process", "error (%)")
                 _epochs_and_errors(axis)
 
 
@@ -187,7 +195,7 @@ def plot_noise(all_results: Sequence[Results], path: Path) -> None:
             elif gaps:
                 differences.plot(levels, 100 * np.mean(gaps, axis=0), **look)
         level = "standard deviation of the noise"
-        _label(errors, results.protocol.title, level, "test error (%)")
+        _label(errors, _title(results, "test"), level, "test error (%)")
         _label(differences, "difference from ReLU", level, "points")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from zeroone.baselines.settings import RivalSettings
 from zeroone.experiments.methods import INITIAL
 from zeroone.reproduce.claims import judge
 from zeroone.reproduce.comparison import PAPERS_ROW
@@ -13,6 +14,7 @@ from zeroone.reproduce.results import RECORDS, Results
 from zeroone.reproduce.sheets import unlinked
 from zeroone.reproduce.targets import TARGETS, Made
 from zeroone.storage import is_stream, make_folder, replacing
+from zeroone.training.epochs import DROPOUT
 
 HEADER = """# Results
 
@@ -39,7 +41,8 @@ compared seed by seed; a difference counts if its 95% confidence interval (Stude
 **Undecided**: neither. A setting with which training diverges refutes at once. The settings of
 stochastic BCD were chosen on validation parts of these data; those of the rivals, one rate for all,
 are named with each protocol. All methods have the same number of epochs, which decides as well: see
-[what longer training changes](measured.md)."""
+[what longer training changes](measured.md). The processor counts, too (it rounds in its own way),
+so that seeds of several are named with theirs; what is compared seed by seed is of one."""
 ERRATA = "errata.md"
 PAGE = "results.md"
 
@@ -129,22 +132,40 @@ def _provenance(results: Sequence[Results]) -> list[str]:
         spec, dates = r.protocol.spec, r.dates
         made = ", made by " + ", ".join(r.commits) if r.commits else ""
         when = "" if dates is None else f" ({' to '.join(dict.fromkeys(dates))})"
-        on_body = any(cell.method == INITIAL for cell in r.matrix.cells)
-        tables = {"all": spec.train, "Adam": spec.rivals, "BCD": spec.bcd}
-        tables |= {"body": spec.initial} if on_body else {}
-        if PAPERS_ROW in spec.methods:
-            tables[spec.known_methods[PAPERS_ROW].label] = _own(spec.variants[PAPERS_ROW])
-        options = "; ".join(
-            f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
-            for who, table in tables.items()
-            if table
-        )
         lines.append(
             f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(spec.architectures)}; "
-            f"{options}. {r.recorded} of {len(r.matrix.cells)} cells, bodies included"
-            f"{made}{when}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
+            f"{_options(r)}. {r.recorded} of {len(r.matrix.cells)} cells, bodies included"
+            f"{made}{when}{_where(r)}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
         )
     return [*lines, ""] if results else lines
+
+
+def _options(r: Results) -> str:
+    """The settings that are not those of everyone, and those that decide what rivals do."""
+    spec = r.protocol.spec
+    rivals = any(spec.known_methods[method].rival for method in spec.methods)
+    shared = {"smoothing": RivalSettings().smoothing, "input_dropout": DROPOUT} if rivals else {}
+    rate = {"learning_rate": RivalSettings().learning_rate} if rivals else {}
+    tables = {"all": spec.train | shared | spec.train, "Adam": rate | spec.rivals, "BCD": spec.bcd}
+    if any(cell.method == INITIAL for cell in r.matrix.cells):
+        tables["body"] = spec.initial
+    if PAPERS_ROW in spec.methods:
+        tables[spec.known_methods[PAPERS_ROW].label] = _own(spec.variants[PAPERS_ROW])
+    return "; ".join(
+        f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
+        for who, table in tables.items()
+        if table
+    )
+
+
+def _where(r: Results) -> str:
+    """On which processors, if on several; by seed."""
+    if len(r.machines) < 2:
+        return "".join(f", on {name}" for name in r.machines)
+    named = (
+        f"{', '.join(map(str, repetitions))} on {name}" for name, repetitions in r.machines.items()
+    )
+    return f", seeds {'; '.join(named)}"
 
 
 def _own(variant: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from zeroone.experiments.spec import Spec
 
 FOLDER = resources.files(__package__) / "protocols"
 COMMON = "common"
+SIZES = ("units", "papers_units", "parameters", "papers_parameters")
+QUICK_SIZES = dict.fromkeys(SIZES, "a tiny network in place of the paper's")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Protocol:
         if quick:
             title = f"{spec.data[0]} in place of {title}"
         caveat = "" if quick else content.get("caveat", "")
-        return cls(name, title, spec, tuple(paper) if paper else None, content["differs"], caveat)
+        differs = content["differs"] | (QUICK_SIZES if quick else {})
+        return cls(name, title, spec, tuple(paper) if paper else None, differs, caveat)
 
 
 def _load(name: str) -> dict[str, Any]:

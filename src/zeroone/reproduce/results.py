@@ -78,6 +78,18 @@ class Results:
         return sorted({name[:9] + "+" * name.endswith("+") for name in made_by})
 
     @property
+    def machines(self) -> dict[str, list[int]]:
+        """Which repetitions were run on which processor, or on several."""
+        processors: dict[int, set[str]] = {}
+        for cell, record in self.matrix.records.items():
+            name = record.get("machine", {}).get("processor") or "an unknown processor"
+            processors.setdefault(cell.repetition, set()).add(name)
+        found: dict[str, list[int]] = {}
+        for repetition in sorted(processors):
+            found.setdefault(" and ".join(sorted(processors[repetition])), []).append(repetition)
+        return found
+
+    @property
     def dates(self) -> tuple[str, str] | None:
         """The days of the first and the last run, by the log."""
         days = []

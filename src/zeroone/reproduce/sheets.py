@@ -46,9 +46,9 @@ class Sheet:
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """A table environment that needs no package."""
+        """A table environment that needs no package, small enough for a wide page."""
         lines = [
-            r"\begin{table}",
+            r"\begin{table}\scriptsize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{escape(self.title)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(self.headings) - 1)}}}\hline",
             " & ".join(map(escape, self.headings)) + r" \\\hline",

@@ -7,7 +7,11 @@ from pathlib import Path
 from zeroone.checks import InputError
 from zeroone.data.files import load_data
 from zeroone.reproduce import figures
-from zeroone.reproduce.comparison import compare_with_paper, errors_in_noise
+from zeroone.reproduce.comparison import (
+    compare_with_paper,
+    errors_by_initial_epochs,
+    errors_in_noise,
+)
 from zeroone.reproduce.results import Results
 from zeroone.reproduce.sheets import Sheet, unlinked
 from zeroone.storage import replacing
@@ -47,6 +51,7 @@ TARGETS = {
         "fig:MNIST). All bodies are frozen: that of 0 epochs is at its random start.",
         ("initial", "initial-256"),
         figures.plot_initial,
+        errors_by_initial_epochs,
     ),
     "fig-training": Target(
         "Training curves",
