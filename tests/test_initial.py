@@ -73,6 +73,11 @@ def test_features_are_what_the_body_makes_and_are_made_once(data, tmp_path):
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in kept} == before
 
 
+def test_the_shape_of_images_may_be_any_sequence(data, tmp_path):
+    made = features_of(data, tmp_path, image=list(IMAGE))
+    assert made.network.body.image == IMAGE
+
+
 def test_a_body_has_its_own_record_and_is_a_network_of_its_own(data, tmp_path):
     made = features_of(data, tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
@@ -315,7 +320,8 @@ def test_resnets_are_augmented_unless_told_otherwise():
 
 def test_usual_bodies():
     assert default_body((1, 28, 28)) == "small"
-    assert default_body((3, 32, 32)) == default_body((1, 8, 8)) == "resnet18"
+    assert default_body((1, 8, 8)) == "tiny"
+    assert default_body((3, 32, 32)) == default_body((1, 3, 28)) == default_body(None) == "resnet18"
 
 
 @pytest.mark.parametrize("name", BITS)

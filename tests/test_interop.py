@@ -175,6 +175,18 @@ def test_other_ways_to_write_the_same_modules():
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.MaxPool2d(2)), "second pooling"),
         (nn.Sequential(nn.Conv2d(1, 2, 3)), "ends with a linear layer"),
         (
+            nn.Sequential(nn.Conv2d(1, 4, 3), Step(), nn.Conv2d(8, 4, 3)),
+            r"module 2 .Conv2d.: .* for 8 channels cannot take \(4, 6, 6\)",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 4, 9)),
+            r"module 0 .Conv2d.: a kernel of 9 x 9 .* larger than its input \(1, 8, 8\)",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(7)),
+            r"module 1 .MaxPool2d.: windows of 7 x 7 do not fit into \(4, 6, 6\)",
+        ),
+        (
             nn.Sequential(nn.Linear(2, 3), Step(), nn.Linear(4, 2)),
             "takes 4 numbers a sample, not 3",
         ),

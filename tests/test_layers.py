@@ -8,8 +8,9 @@ import torch
 from zeroone import TrainSettings, load, train
 from zeroone.counts import counts
 from zeroone.heads import SoftmaxCE, make_head
-from zeroone.layers import LayerPlan
+from zeroone.layers import Layer, LayerPlan
 from zeroone.network import Network
+from zeroone.operators import Conv2d
 from zeroone.ops import step
 from zeroone.pooling import AvgPool, MaxPool, NoPool, make_pool
 from zeroone.solvers.blocks import u_gap_pooled, u_step_pooled
@@ -49,6 +50,9 @@ def test_layers_are_read_and_written(text, plan):
         ("500:max2", "of all options a dense layer has skip2 only, got '500:max2'"),
         ("500:slip2", "unknown option 'slip2' of the layer '500:slip2'"),
         ("500:", "unknown option '' of the layer"),
+        ("conv3x3:4:max2:average2", "the layer 'conv3x3:4:max2:average2' has a second pooling"),
+        ("conv3x3:4:max2:max2", "has a second pooling"),
+        ("conv3x3:4:stride2:pad1:stride1", "has stride twice"),
         ("conv5x5:0", "every hidden width must be"),
         (-3, "every hidden width must be"),
         (2.5, "every hidden width must be"),
@@ -79,7 +83,22 @@ def test_layers_that_cannot_be(text, sentence):
         (
             (1, 10, 10),
             ["conv3x3:4", "conv3x3:4:skip2"],
-            r"layer 2 \(conv3x3:4:skip2\): no stride .*\(1, 10, 10\) to .*\(4, 6, 6\)",
+            r"layer 2 \(conv3x3:4:skip2\): .*\(1, 10, 10\) at a stride of 1,.*\(4, 6, 6\)",
+        ),
+        (  # every second pixel would be as many as there are, but others than the kernels see
+            (1, 8, 8),
+            ["conv3x3:4", "conv3x3:4:skip2"],
+            r"layer 2 \(conv3x3:4:skip2\): .*\(1, 8, 8\) at a stride of 1,.*\(4, 4, 4\)",
+        ),
+        (
+            (1, 9, 9),
+            ["conv3x3:4:stride2:max2", "conv1x1:4", "conv1x1:4:skip3"],
+            r"layer 3 .*\(1, 9, 9\) at a stride of 4,.*\(4, 2, 2\)",
+        ),
+        (
+            (1, 8, 8),
+            ["conv1000000x1000000:4"],
+            r"layer 1 .*a kernel of 1000000 x 1000000 .* larger than its input \(1, 8, 8\)",
         ),
         ((1, 8, 8), ["conv3x3:4:skip2"], r"layer 1 .*skip2 reaches below the inputs"),
         ((8,), [5, "5:skip3"], r"layer 2 \(5:skip3\): skip3 reaches below the inputs"),
@@ -88,6 +107,40 @@ def test_layers_that_cannot_be(text, sentence):
 def test_shapes_that_do_not_fit_are_named(shape, hidden, sentence):
     with pytest.raises(ValueError, match=sentence):
         Network.build(shape, [LayerPlan.parse(h) for h in hidden], 3, SoftmaxCE())
+
+
+@pytest.mark.parametrize(
+    ("hidden", "stride"),
+    [
+        (["conv3x3:4:pad1", "conv3x3:4:pad1:skip2"], 1),
+        (["conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip2"], 2),
+        (["conv3x3:4:pad1", "conv3x3:4:pad1:stride2:skip2:max2"], 2),
+        (["conv3x3:4:pad1:max2", "conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip3"], 4),
+        (["conv3x3:4:pad1:max2", "conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip2"], 2),
+    ],
+)
+def test_a_shortcut_has_the_stride_of_the_way_it_goes_around(hidden, stride):
+    network = Network.build((1, 8, 8), [LayerPlan.parse(h) for h in hidden], 3, SoftmaxCE())
+    assert network.layers[-2].shortcut.stride == stride
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sentence"),
+    [
+        ({"kernel": 0}, "a kernel's side must be"),
+        ({"kernel": 2, "stride": 0}, "a stride must be"),
+        ({"kernel": 2, "padding": -1}, "a padding must be"),
+    ],
+)
+def test_convolutions_need_numbers_that_make_sense(geometry, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Conv2d(torch.zeros(2, 4), (1, 4, 4), False, **geometry)
+
+
+def test_a_window_that_does_not_fit_is_named_with_its_layer():
+    wide = Layer(Conv2d(torch.zeros(2, 9), (1, 4, 4), False, kernel=3), MaxPool(3))
+    with pytest.raises(ValueError, match=r"layer 1: windows of 3 x 3 .*\(2, 2, 2\)"):
+        Network([wide], SoftmaxCE())
 
 
 def test_settings_keep_layers_as_they_were_written():
@@ -217,6 +270,18 @@ def test_the_solved_v_block_of_a_convolution(rng):
     W_D = op.apply(D) - op.offset[:, None, None]
     gradient = op.adjoint(W_D - E) + rho * D
     assert float(gradient.norm()) < 2e-3 * float(op.adjoint(E).norm())
+
+
+def test_a_price_removes_input_channels_that_say_nothing(rng):
+    """And goes on after that: a channel that is gone costs nothing more."""
+    X = torch.randn(200, 3, 6, 6, generator=rng)
+    y = (X[:, 0].mean(dim=(1, 2)) > 0).long()
+    X[:, 0] += 2 * y[:, None, None]
+    options = {"hidden": ("conv3x3:6:max2", 12), "lam": 0.3, "epochs": 20, "batch": 25}
+    run = train(X.flatten(1), y, TrainSettings.from_options(**options), image=(3, 6, 6))
+    kernels = run.network.operators[0].linear.reshape(-1, 3, 9)
+    assert [bool(kernels[:, channel].any()) for channel in range(3)] == [True, False, False]
+    assert run.record["result"]["train_error"] < 0.05
 
 
 def test_removed_filters_disappear_from_both_sides(rng):

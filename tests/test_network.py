@@ -117,9 +117,9 @@ def test_foreign_and_broken_files_are_refused_in_one_sentence(tmp_path):
     refused("1 class labels for a network with 3 outputs")
     layers = [op.describe() for op in make().operators]
     changed_header(path, layers=[{**layers[0], "out": 7}, *layers[1:]])
-    refused(r"layer 0 should have weights of shape \(7, 5\), got \(6, 5\)")
+    refused(r"layer 1 should have weights of shape \(7, 5\), got \(6, 5\)")
     changed_header(path, layers=[{**layers[0], "kind": "conv9d"}, *layers[1:]])
-    refused("layer 0 is of the unknown kind 'conv9d'")
+    refused("layer 1 is of the unknown kind 'conv9d'")
     changed_header(path, classes=[["cat"], ["dog"], ["owl"]])
     refused("class labels that are not plain and distinct")
     changed_header(path, classes=["cat", "cat", "owl"])
@@ -191,7 +191,15 @@ def test_convolutions_that_cannot_be(tmp_path, name, value):
     plans = [LayerPlan.parse("conv2x2:3")]
     path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
     rewritten(path, lambda header, _: header["layers"][0].update({name: value}))
-    with pytest.raises(ValueError, match=f"the {name} of layer 0 must be a whole number"):
+    with pytest.raises(ValueError, match=f"the {name} of layer 1 must be a whole number"):
+        load(path)
+
+
+def test_a_kernel_too_large_in_a_file_is_named_with_its_layer(tmp_path):
+    plans = [LayerPlan.parse("conv3x3:3:pad1"), LayerPlan.parse("conv3x3:2")]
+    path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
+    rewritten(path, lambda header, _: header["layers"][1].update({"in": [3, 2, 4]}))
+    with pytest.raises(ValueError, match=r"layer 2: a kernel of 3 x 3 .*\(3, 2, 4\)"):
         load(path)
 
 

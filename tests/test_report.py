@@ -10,12 +10,14 @@ import pytest
 from browser import browser, complaints, requests, why_not
 from zeroone.checks import InputError
 from zeroone.data.files import load_data
+from zeroone.initial import InitialSettings, train_on_body
 from zeroone.network import load
 from zeroone.report import write_report
 from zeroone.report.charts import Scale, Series, line_chart, ticks
 from zeroone.report.images import signed_pixels
 from zeroone.report.looks import Looks, look, weight_images
 from zeroone.training import TrainSettings, train
+from zeroone.training.lines import percent
 from zeroone.training.parts import known_part
 
 VOID = {"meta", "link", "img", "line", "polyline", "circle"}
@@ -180,6 +182,30 @@ def moved(runs, folder, change):
     return folder
 
 
+def test_the_initial_process_has_a_line_and_settings(runs, tmp_path):
+    digits = load_data("digits")
+    train_on_body(
+        digits.X,
+        digits.y,
+        InitialSettings("tiny", epochs=1, batch=100),
+        TrainSettings.from_options(hidden=(8,), epochs=1, batch=100),
+        test=digits.test,
+        image=digits.shape,
+        name="digits",
+        out=tmp_path / "on-body",
+    )
+    paths = [runs / "numbers", tmp_path / "on-body"]
+    text = write_report(paths, tmp_path / "page.html").read_text(encoding="utf-8")
+    record = json.loads((tmp_path / "on-body/record.json").read_text(encoding="utf-8"))
+    line = text.split("on-body: initial process</th>")[1].split("</tr>")[0]
+    assert text.count("initial process</th>") == 1
+    assert percent(record["initial"]["result"]["test_error"]) in line
+    assert f"{record['initial']['result']['parameters']:,}" in line
+    assert "by Adam: 1 epochs" in line
+    assert "initial.rival.body" in text
+    Tags().feed(text)
+
+
 def test_without_the_data_the_rest_is_shown(runs, tmp_path):
     folder = moved(runs, tmp_path / "run", lambda record: record["data"].update(name="gone.npz"))
     text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
@@ -222,6 +248,8 @@ def test_other_data_of_the_same_name_are_not_looked_at(runs, tmp_path, monkeypat
         lambda record: record["result"].update(parameters=None),
         lambda record: record["history"][1].pop("iteration"),
         lambda record: record.update(history=[]),
+        lambda record: record.update(initial={"result": {}, "settings": {}, "n_iter": 1}),
+        lambda record: record.update(initial="none"),
     ],
 )
 def test_records_that_are_not_whole(runs, tmp_path, change):

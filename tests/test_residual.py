@@ -155,16 +155,16 @@ def test_only_files_with_shortcuts_have_the_new_version(tmp_path):
     [
         (
             lambda header, tensors: tensors.update({"layers.1.shortcut": torch.zeros(5, 3)}),
-            r"the shortcut of layer 1 should have weights of shape \(5, 2\), got \(5, 3\)",
+            r"the shortcut of layer 2 should have weights of shape \(5, 2\), got \(5, 3\)",
         ),
         (lambda header, tensors: tensors.pop("layers.1.shortcut"), "not a complete zeroone model"),
         (
             lambda header, tensors: header["layers"][1]["shortcut"].update(kind="conv9d"),
-            "the shortcut of layer 1 is of the unknown kind 'conv9d'",
+            "the shortcut of layer 2 is of the unknown kind 'conv9d'",
         ),
         (
             lambda header, tensors: header["layers"][1]["shortcut"].update(skip="2"),
-            "the skip of layer 1 must be",
+            "the skip of layer 2 must be",
         ),
         (
             lambda header, tensors: header["layers"][1]["shortcut"].update(skip=4),
@@ -245,11 +245,11 @@ def test_rivals_learn_digits(activation):
 @pytest.mark.parametrize(
     ("hidden", "sentence"),
     [
-        (["conv3x3:4", "conv3x3:4", "conv1x1:4:skip2:max9"], r"layer 3 .*windows of 9 x 9"),
+        (["conv3x3:4", "conv3x3:4:pad1", "conv1x1:4:skip2:max9"], r"layer 3 .*windows of 9 x 9"),
         (["conv3x3:4:skip2"], r"layer 1 \(conv3x3:4:skip2\): skip2 reaches below the inputs"),
         (
             ["conv3x3:4", "conv2x2:4", "conv1x1:4:skip2"],
-            r"layer 3 \(conv1x1:4:skip2\): no stride .* \(4, 4, 4\) to .* \(4, 3, 3\)",
+            r"layer 3 \(conv1x1:4:skip2\): .* \(4, 4, 4\) at a stride of 1,.* \(4, 3, 3\)",
         ),
     ],
 )

@@ -159,6 +159,15 @@ def test_the_exact_solver_resumes_too(digits, tmp_path):
         assert torch.equal(a.weight, b.weight)
 
 
+@pytest.mark.parametrize("hidden", [(1,), (6, 1), ("conv3x3:2:pad1", "conv3x3:2:pad1:skip2")])
+def test_states_of_layers_that_take_a_single_number_are_kept(digits, tmp_path, hidden):
+    """Torch gives a vector of one number any stride, and then refuses to view it as bytes."""
+    X, y = digits.X[:200], digits.y[:200]
+    settings = TrainSettings.from_options(hidden=hidden, epochs=2, batch=50)
+    run = train(X, y, settings, image=(1, 8, 8), out=tmp_path)
+    assert torch.equal(load(tmp_path / "model.safetensors").scores(X), run.network.scores(X))
+
+
 def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path):
     interrupted(digits, tmp_path)
     cases = [

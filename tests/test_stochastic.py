@@ -157,9 +157,14 @@ def test_removing_columns_is_a_constrained_minimum(normal):
     for j, cost in enumerate(removal_costs(W, P)):
         D = without(W, P, torch.tensor([j])) - W
         assert float(cost) == pytest.approx(float((D @ M * D).sum()))
-    for j, cost in enumerate(removal_costs(W[:, :4], P, 2)):  # two filters, and free columns
+    costs = removal_costs(W[:, :4], P, 2)  # two filters, and free columns
+    for j, cost in enumerate(costs):
         D = without(W, P, torch.tensor([2 * j, 2 * j + 1])) - W
         assert float(cost) == pytest.approx(float((D @ M * D).sum()))
+    W[:, :2] = 0  # the first one was removed
+    P[:2] = 0
+    P[:, :2] = 0
+    assert removal_costs(W[:, :4], P, 2).tolist() == [0, pytest.approx(float(costs[1]))]
 
 
 def test_the_schedule_of_keep():

@@ -154,13 +154,15 @@ def check_image(name: str, image: Shape | None) -> Shape:
             f"the body {name!r} needs images of {LEAST[name]} x {LEAST[name]} pixels or more, "
             f"these have {size}."
         )
-    return image
+    return tuple(image)
 
 
 def default_body(image: Shape | None) -> str:
-    """The body that images of this shape usually get."""
-    grey = image is not None and image[0] == 1 and min(image[1:]) >= LEAST["small"]
-    return "small" if grey else "resnet18"
+    """The body that images of this shape usually get: a ResNet-18, or if they are grey less."""
+    if image is None or len(image) != 3 or image[0] > 1:
+        return "resnet18"
+    side = min(image[1:])
+    return next((name for name in ("small", "tiny") if side >= LEAST[name]), "resnet18")
 
 
 def make_body(name: str, image: Shape | None, activation: MakeActivation) -> nn.Sequential:

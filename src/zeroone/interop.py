@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from zeroone.checks import InputError
 from zeroone.heads import make_head
-from zeroone.layers import Layer, recent
+from zeroone.layers import Layer, naming, recent
 from zeroone.network import ClassLabel, Network
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import step
@@ -155,7 +155,9 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
         elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and layers and not closed:
             if not isinstance(layers[-1].pool, NoPool):
                 raise InputError(f"{where} is a second pooling of the same layer.")
-            layers[-1].pool = _as_pool(module)
+            with naming(where):
+                layers[-1].pool = _as_pool(module)
+                _ = layers[-1].shape_out  # refuses windows that do not fit
         elif isinstance(module, Step) and layers and not closed:
             closed = True
         elif not isinstance(module, nn.Flatten | nn.Identity):
@@ -170,7 +172,8 @@ def _read_linear(module: nn.Linear | nn.Conv2d, shape: Shape | None, where: str)
     if isinstance(module, nn.Conv2d):
         if shape is None:
             raise InputError(f"{where} needs the shape of the images, image=...")
-        return as_operator(module, shape)
+        with naming(where):
+            return as_operator(module, shape)
     found = module.in_features if shape is None else math.prod(shape)
     if found != module.in_features:
         raise InputError(f"{where} takes {module.in_features} numbers a sample, not {found}.")

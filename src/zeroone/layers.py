@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from zeroone.checks import InputError, count
-from zeroone.operators import Conv2d, Dense, Operator, Shape, gaussian_weight
+from zeroone.operators import Conv2d, Dense, Operator, Shape, convolved, gaussian_weight
 from zeroone.pooling import NoPool, Pool, make_pool
 
 MOST_UNITS = 10**6
@@ -137,36 +137,46 @@ class LayerPlan:
         """As short as a user would write it."""
         return str(self) if self.kernel or self.skip else self.units
 
-    def skipped(self, shapes: Sequence[Shape]) -> Shape | None:
-        """What the shortcut takes, if there is one: of the shapes of all activations so far."""
-        return shapes[-self.skip] if self.skip else None
+    def skipped(self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]") -> "Skipped | None":
+        """What the shortcut takes, if there is one.
 
-    def shortcut(self, skipped: Shape, shape_out: Shape) -> "LayerPlan":
-        """The linear map from activations of one shape to pre-activations of the other.
+        ``shapes``: of all activations so far; ``below``: the plans of all layers so far.
+        """
+        if not self.skip:
+            return None
+        around = below[len(below) + 1 - self.skip :]
+        stride = self.stride * math.prod(plan.stride * plan.window for plan in around)
+        return Skipped(shapes[-self.skip], stride)
 
-        Of images a 1x1 convolution with the least stride that makes the sizes agree.
+    def shortcut(self, skipped: "Skipped", shape_out: Shape) -> "LayerPlan":
+        """The linear map from the skipped activations to pre-activations of a shape.
+
+        Of images a 1x1 convolution whose stride is that of the way it goes around: it then picks
+        the pixels that the layer's own kernels look at.
         """
         if not self.kernel:
             return LayerPlan(self.units)
-        for stride in range(1, max(skipped) + 1):
-            if tuple(-(-side // stride) for side in skipped[1:]) == shape_out[1:]:
-                return LayerPlan(self.units, kernel=1, stride=stride)
-        raise InputError(
-            f"no stride makes a shortcut from samples of shape {skipped} to pre-activations of "
-            f"shape {shape_out}."
-        )
+        shape, stride = skipped
+        sides = tuple(-(-side // stride) for side in shape[1:])
+        if sides != shape_out[1:]:
+            raise InputError(
+                f"a shortcut from samples of shape {shape} at a stride of {stride}, that of the "
+                f"layers it goes around, does not fit pre-activations of shape {shape_out}: pad "
+                f"these layers."
+            )
+        return LayerPlan(self.units, kernel=1, stride=stride)
 
     def build(
         self,
         shape_in: Shape,
-        skipped: Shape | None = None,
+        skipped: "Skipped | None" = None,
         *,
         std: float | None,
         bias: bool,
         generator: torch.Generator,
         dtype: torch.dtype,
     ) -> Layer:
-        """A layer with Gaussian weights, and a shortcut from activations of the shape ``skipped``.
+        """A layer with Gaussian weights, and a shortcut from the activations ``skipped``.
 
         Without ``std`` the spread of the weights is 1 / sqrt(fan-in); of two operators each has
         half of the variance.
@@ -184,8 +194,17 @@ class LayerPlan:
         _ = layer.shape_out  # refuses windows that do not fit
         if skipped is not None:
             plan = self.shortcut(skipped, operator.shape_out)
-            layer.shortcut, layer.skip = plan._operator(skipped, False, draw), self.skip
+            layer.shortcut, layer.skip = plan._operator(skipped.shape, False, draw), self.skip
         return layer
+
+    def check(self, shape_in: Shape) -> None:
+        """Refuse samples that the convolution cannot take, before it has weights.
+
+        Those of a kernel much too large would not fit into memory.
+        """
+        if len(shape_in) != 3:
+            raise InputError(f"a convolution takes images, not samples of shape {shape_in}.")
+        convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
 
     def _operator(
         self, shape_in: Shape, bias: bool, draw: Callable[[int, bool], Tensor]
@@ -193,8 +212,7 @@ class LayerPlan:
         """With weights that ``draw`` gives for a number of columns."""
         if not self.kernel:
             return Dense(draw(math.prod(shape_in), bias), shape_in, bias)
-        if len(shape_in) != 3:
-            raise InputError(f"a convolution takes images, not samples of shape {shape_in}.")
+        self.check(shape_in)
         return Conv2d(
             draw(shape_in[0] * self.kernel**2, bias),
             shape_in,
@@ -203,6 +221,13 @@ class LayerPlan:
             stride=self.stride,
             padding=self.padding,
         )
+
+
+class Skipped(NamedTuple):
+    """What a shortcut takes: activations of a shape, and of their pixels every so manieth."""
+
+    shape: Shape
+    stride: int
 
 
 def check_skips(plans: Sequence[LayerPlan]) -> None:
@@ -246,20 +271,23 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
         number = count(
             f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=10**4
         )
+        given: dict[str, Any] = {"padding" if name == "pad" else name: number}
         if name in ("max", "average"):
-            options |= {"pool": name, "window": number}
-        else:
-            options["padding" if name == "pad" else name] = number
+            given = {"pool": name, "window": number}
+        if options.keys() & given.keys():
+            twice = "a second pooling" if "pool" in given else f"{name} twice"
+            raise InputError(f"the layer {text!r} has {twice}.")
+        options |= given
     return options
 
 
 @contextmanager
-def naming(i: int, plan: LayerPlan) -> Iterator[None]:
+def naming(what: str) -> Iterator[None]:
     """Say which layer a refusal is about."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"layer {i + 1} ({plan}): {error}") from None
+        raise InputError(f"{what}: {error}") from None
 
 
 def build_layers(
@@ -279,10 +307,10 @@ def build_layers(
     layers: list[Layer] = []
     shapes = [shape_in]  # of V[0], V[1] and so on
     for i, plan in enumerate(plans):
-        with naming(i, plan):
+        with naming(f"layer {i + 1} ({plan})"):
             layer = plan.build(
                 shapes[-1],
-                plan.skipped(shapes),
+                plan.skipped(shapes, plans[:i]),
                 std=std,
                 bias=bias,
                 generator=generator,

@@ -22,7 +22,7 @@ from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
-from zeroone.layers import Layer, LayerPlan, Link, build_layers, make_links, recent
+from zeroone.layers import Layer, LayerPlan, Link, build_layers, make_links, naming, recent
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
 from zeroone.pooling import make_pool
@@ -55,6 +55,9 @@ class Network:
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
+        for i, layer in enumerate(self.layers):
+            with naming(f"layer {i + 1}"):
+                _ = layer.shape_out  # refuses windows that do not fit
         for i, (below, above) in enumerate(pairwise(self.layers)):
             if below.shape_out != above.operator.shape_in:
                 raise InputError(
@@ -393,13 +396,14 @@ def _build_body(described: dict[str, Any], tensors: dict[str, Tensor]) -> Body:
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
-    operator = _operator(layer, tensors[f"layers.{i}.weight"], f"layer {i}")
+    where = f"layer {i + 1}"  # as people count; the names of tensors begin with 0
+    operator = _operator(layer, tensors[f"layers.{i}.weight"], where)
     pool = layer.get("pool", {"kind": "none", "size": 1})
     built = Layer(operator, make_pool(pool["kind"], pool["size"]))
     if "shortcut" in layer:
         weight = tensors[f"layers.{i}.shortcut"]
-        built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of layer {i}")
-        built.skip = count(f"the skip of layer {i}", layer["shortcut"]["skip"], least=2)
+        built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of {where}")
+        built.skip = count(f"the skip of {where}", layer["shortcut"]["skip"], least=2)
     return built
 
 
@@ -420,7 +424,8 @@ def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
         key: count(f"the {key} of {name}", described[key], least=key != "padding", most=MOST_SIDE)
         for key in ("kernel", "stride", "padding")
     }
-    operator = Conv2d(weight, shape_in, bias, **geometry)
+    with naming(name):
+        operator = Conv2d(weight, shape_in, bias, **geometry)
     if math.prod(operator.shape_out) > BATCH_NUMBERS:
         raise InputError(f"{name} is too large: {operator.shape_out}.")
     return operator

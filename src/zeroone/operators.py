@@ -205,6 +205,30 @@ class Dense(Operator):
         return {"kind": self.kind, "in": size, "out": self.n_out, "bias": self.bias}
 
 
+def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
+    """The shape that square kernels make of images; refuses kernels and strides that do not fit."""
+    count("a stride", stride)
+    count("a padding", padding, least=0)
+    made = _convolved(shape, filters, kernel, stride, padding)
+    if min(made) < 1:
+        raise InputError(
+            f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
+            f"{shape}."
+        )
+    rest = max((n + 2 * padding - kernel) % stride for n in shape[1:])
+    if kernel >= stride and rest > padding:  # smaller kernels pick pixels, and mean to
+        raise InputError(
+            f"kernels of {kernel} x {kernel} at a stride of {stride} would make {made} of {shape} "
+            f"and never see {rest - padding} of its rows or columns: pad it, or take another "
+            f"stride."
+        )
+    return made
+
+
+def _convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
+    return (filters, *(1 + (n + 2 * padding - kernel) // stride for n in shape[1:]))
+
+
 class Conv2d(Operator):
     """A convolution of images (channels, height, width) with square kernels.
 
@@ -225,28 +249,17 @@ class Conv2d(Operator):
     ) -> None:
         super().__init__(weight, shape_in, bias)
         self.kernel, self.stride, self.padding = kernel, stride, padding
+        count("a kernel's side", kernel)
         channels = self.linear.shape[1] / kernel**2
         if len(shape_in) != 3 or channels != shape_in[0]:
             raise InputError(
                 f"a convolution with kernels for {channels:g} channels cannot take {shape_in}."
             )
-        if min(self.shape_out) < 1:
-            raise InputError(
-                f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
-                f"{shape_in}."
-            )
-        rest = max((n + 2 * padding - kernel) % stride for n in shape_in[1:])
-        if kernel >= stride and rest > padding:  # smaller kernels pick pixels, and mean to
-            raise InputError(
-                f"kernels of {kernel} x {kernel} at a stride of {stride} would make "
-                f"{self.shape_out} of {shape_in} and never see {rest - padding} of its rows or "
-                f"columns: pad it, or take another stride."
-            )
+        convolved(shape_in, self.n_out, kernel, stride, padding)
 
     @property
     def shape_out(self) -> Shape:  # noqa: D102
-        sides = (1 + (n + 2 * self.padding - self.kernel) // self.stride for n in self.shape_in[1:])
-        return (self.n_out, *sides)
+        return _convolved(self.shape_in, self.n_out, self.kernel, self.stride, self.padding)
 
     @property
     def _kernels(self) -> Tensor:

@@ -26,25 +26,31 @@ def make_linear(plan: LayerPlan, shape_in: Shape, *, bias: bool = True) -> nn.Co
     """The linear map of a plan, with torch's own start."""
     if not plan.kernel:
         return nn.Linear(math.prod(shape_in), plan.units, bias)
+    plan.check(shape_in)
     return Convolution(shape_in[0], plan.units, plan.kernel, plan.stride, plan.padding, bias=bias)
 
 
 class Stage(nn.Module):
     """A linear map, a shortcut, a pooling, normalisation and an activation, or none of the latter.
 
-    ``shapes``: of all activations so far, those right below last.
+    ``shapes``: of all activations so far, those right below last; ``below``: the plans so far.
     """
 
     def __init__(
-        self, plan: LayerPlan, shapes: Sequence[Shape], norm: bool, activation: nn.Module
+        self,
+        plan: LayerPlan,
+        shapes: Sequence[Shape],
+        below: Sequence[LayerPlan],
+        norm: bool,
+        activation: nn.Module,
     ) -> None:
         super().__init__()
-        self.plan, self.shape_in, self.skipped = plan, shapes[-1], plan.skipped(shapes)
+        self.plan, self.shape_in, self.skipped = plan, shapes[-1], plan.skipped(shapes, below)
         self.linear = make_linear(plan, self.shape_in)
         self.shortcut: nn.Conv2d | nn.Linear | None = None
         if self.skipped is not None:
             way = plan.shortcut(self.skipped, self.operator.shape_out)
-            self.shortcut = make_linear(way, self.skipped, bias=False)
+            self.shortcut = make_linear(way, self.skipped.shape, bias=False)
         self.pool = POOLS[plan.pool](plan.window)
         make_norm = nn.BatchNorm2d if plan.kernel else nn.BatchNorm1d
         self.norm = make_norm(plan.units) if norm else nn.Identity()
@@ -54,7 +60,7 @@ class Stage(nn.Module):
         """The activations, of those so far."""
         U = self.linear(self._rows(V[-1], self.shape_in))
         if self.shortcut is not None and self.skipped is not None:
-            U = U + self.shortcut(self._rows(V[-self.plan.skip], self.skipped))
+            U = U + self.shortcut(self._rows(V[-self.plan.skip], self.skipped.shape))
         out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
 
@@ -109,10 +115,11 @@ class FloatNetwork(nn.Module):
         stages: list[Stage] = []
         shapes = [shape]
         for i, plan in enumerate(plans):
-            with naming(i, plan):
-                stages.append(Stage(plan, shapes, settings.batch_norm, activation(plan.units)))
+            with naming(f"layer {i + 1} ({plan})"):
+                unit = activation(plan.units)
+                stages.append(Stage(plan, shapes, plans[:i], settings.batch_norm, unit))
                 shapes.append(stages[-1].shape_out)
-        stages.append(Stage(LayerPlan(int(n_classes)), shapes, False, nn.Identity()))
+        stages.append(Stage(LayerPlan(int(n_classes)), shapes, plans, False, nn.Identity()))
         self.stages = nn.ModuleList(stages)
         self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
         channels_last(self)
@@ -152,7 +159,7 @@ class FloatNetwork(nn.Module):
     def shortcuts(self) -> list[Link]:
         """Copies of the shortcuts, in their places."""
         return [
-            Link(as_operator(stage.shortcut, stage.skipped), i + 1 - stage.plan.skip, i)
+            Link(as_operator(stage.shortcut, stage.skipped.shape), i + 1 - stage.plan.skip, i)
             for i, stage in enumerate(self.stages)
             if isinstance(stage, Stage) and stage.shortcut and stage.skipped
         ]

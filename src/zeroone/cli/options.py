@@ -26,7 +26,7 @@ CHOICES = {
     "v-step": ("one-step", "solve"),
     "weights": ("real", "ternary", "binary"),
     "augment": ("crop-flip", "none"),
-    "body": ("small", "resnet18", "resnet18-3x3"),
+    "body": ("tiny", "small", "resnet18", "resnet18-3x3"),
 }
 
 data_option = click.option(
@@ -132,7 +132,7 @@ def initial_options(command: Command) -> Command:
             "Train a body by Adam first, then the layers on its features; 0 trains the body with "
             "them, all activations 0/1.",
         ),
-        ("body", str, "small, resnet18 or resnet18-3x3 (default: by the images' shape)."),
+        ("body", str, "tiny, small, resnet18 or resnet18-3x3 (default: by the images' shape)."),
     ):
         offered = words(*CHOICES.get(name, ()))
         command = click.option(f"--{name}", type=kind, help=text, shell_complete=offered)(command)

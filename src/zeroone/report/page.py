@@ -57,7 +57,7 @@ def render(runs: Sequence[Reported]) -> str:
         version=__version__,
         charts=[chart for chart in _charts(runs) if chart],
         layer_charts=[(run, [chart for chart in _layer_charts(run) if chart]) for run in runs],
-        settings=_side_by_side([_flat(run.record["settings"]) for run in runs]),
+        settings=_side_by_side([_flat(run.settings) for run in runs]),
         machines=_side_by_side([_flat(run.record["machine"]) for run in runs]),
         parts=[p for p in PARTS if any(f"{p}_error" in r.record["result"] for r in runs)],
     )

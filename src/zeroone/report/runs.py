@@ -34,6 +34,18 @@ class Reported:
         return list(self.record["history"])
 
     @property
+    def initial(self) -> dict[str, Any] | None:
+        """What is recorded of the initial process that trained its body, if there was one."""
+        recorded: dict[str, Any] | None = self.record.get("initial")
+        return recorded
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its own, then those of the initial process."""
+        own: dict[str, Any] = self.record["settings"]
+        return own | ({"initial": self.initial["settings"]} if self.initial else {})
+
+    @property
     def iteration(self) -> str:
         """What an iteration is called."""
         return "sweep" if "F" in self.history[-1] else "epoch"
@@ -74,13 +86,34 @@ def _is_of_training(record: dict[str, Any]) -> bool:
         return False
     return (
         all(isinstance(entry, dict) and "iteration" in entry for entry in history)
-        and isinstance(result.get("parameters"), int)
-        and isinstance(result.get("active_units"), list)
-        and isinstance(result.get("operations"), dict)
-        and {"macs", "additions"} <= result["operations"].keys()
+        and _has_sizes(result)
+        and _is_initial(record.get("initial"))
         and all(isinstance(record.get(name), dict) for name in ("settings", "machine", "data"))
         and all(isinstance(record.get(name), str) for name in ("status", "reason"))
         and _can_be_drawn(result.get("noise"), record["data"])
+    )
+
+
+def _has_sizes(result: dict[str, Any]) -> bool:
+    """What a line of the summary shows, besides errors."""
+    return (
+        isinstance(result.get("parameters"), int)
+        and isinstance(result.get("active_units"), list)
+        and isinstance(result.get("operations"), dict)
+        and {"macs", "additions"} <= result["operations"].keys()
+    )
+
+
+def _is_initial(initial: Any) -> bool:
+    """What a record says of an initial process, if there was one."""
+    if initial is None:
+        return True
+    return (
+        isinstance(initial, dict)
+        and isinstance(initial.get("result"), dict)
+        and _has_sizes(initial["result"])
+        and isinstance(initial.get("settings"), dict)
+        and type(initial.get("n_iter")) is int
     )
 
 

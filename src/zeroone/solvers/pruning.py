@@ -16,7 +16,8 @@ def removal_costs(W: Tensor, P: Tensor, group: int = 1) -> Tensor:
 
     tr(D M D^T) is the mean squared change of the pre-activations (with the damping's ridge). For
     one column the minimum is ||W_j||^2 / P_jj, for the ``group`` columns G of a filter it is
-    tr(W_G P_GG^-1 W_G^T). Columns of P beyond those of W (the bias) belong to no unit.
+    tr(W_G P_GG^-1 W_G^T). Columns of P beyond those of W (the bias) belong to no unit. A unit that
+    was removed before, whose rows of P are 0, costs nothing.
     """
     n = W.shape[1]
     costs: Tensor
@@ -24,7 +25,9 @@ def removal_costs(W: Tensor, P: Tensor, group: int = 1) -> Tensor:
         costs = W.square().sum(dim=0) / P.diagonal()[:n].clamp_min(1e-30)
         return costs
     blocks = P[:n, :n].reshape(n // group, group, n // group, group)
-    own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # P_GG of each unit
+    own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1).clone()  # P_GG of each unit
+    diagonals = own.diagonal(dim1=1, dim2=2)
+    diagonals[diagonals == 0] = 1  # of one that was removed: its kernel is 0, whatever it meets
     kernels = W.reshape(len(W), n // group, group).permute(1, 2, 0)
     costs = (kernels * torch.linalg.solve(own, kernels)).sum(dim=(1, 2))
     return costs
