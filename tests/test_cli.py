@@ -481,7 +481,7 @@ def test_without_initial_epochs_the_body_has_0_1_activations(command, bars, tmp_
         (["--initial-epochs", "1", "--hidden", "conv3x3:4"], "the layers on a body are dense"),
         (["--initial-epochs", "0", "--body", "resnet18-3x3"], "unknown 0/1 body 'resnet18-3x3'"),
         (["--hidden", "conv3x3:4:skip2"], "layer 1 (conv3x3:4:skip2): skip2 reaches below"),
-        (["--hidden", "conv3x3:4,conv3x3:4:skip2"], "(1, 20, 20) to"),
+        (["--hidden", "conv3x3:4,conv3x3:4:skip2"], "(1, 20, 20) at a stride of 1,"),
         (["--hidden", "conv3x3:4:stride2"], "never see 1 of its rows or columns"),
         (["--initial-epochs", "1", "--resume"], "no unfinished run on a body"),
     ],

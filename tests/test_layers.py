@@ -93,12 +93,17 @@ def test_layers_that_cannot_be(text, sentence):
         (
             (1, 9, 9),
             ["conv3x3:4:stride2:max2", "conv1x1:4", "conv1x1:4:skip3"],
-            r"layer 3 .*\(1, 9, 9\) at a stride of 4,.*\(4, 2, 2\)",
+            r"layer 3 .*\(1, 9, 9\) at a stride of 4,.*\(4, 3, 3\), but they make \(4, 2, 2\)",
         ),
         (
             (1, 8, 8),
             ["conv1000000x1000000:4"],
-            r"layer 1 .*a kernel of 1000000 x 1000000 .* larger than its input \(1, 8, 8\)",
+            r"a kernel's side must be a whole number up to 10000",
+        ),
+        (
+            (1, 8, 8),
+            ["conv9000x9000:4000"],  # no memory would hold its weights
+            r"layer 1 .*a kernel of 9000 x 9000 .* larger than its input \(1, 8, 8\)",
         ),
         ((1, 8, 8), ["conv3x3:4:skip2"], r"layer 1 .*skip2 reaches below the inputs"),
         ((8,), [5, "5:skip3"], r"layer 2 \(5:skip3\): skip3 reaches below the inputs"),
@@ -272,15 +277,19 @@ def test_the_solved_v_block_of_a_convolution(rng):
     assert float(gradient.norm()) < 2e-3 * float(op.adjoint(E).norm())
 
 
-def test_a_price_removes_input_channels_that_say_nothing(rng):
-    """And goes on after that: a channel that is gone costs nothing more."""
+@pytest.mark.parametrize(
+    ("weights", "left"), [("real", [True, False, False]), ("binary", [True, True, True])]
+)
+def test_a_price_removes_input_channels_that_say_nothing(weights, left, rng):
+    """And goes on after that: a channel that is gone costs nothing more. Two values have no 0."""
     X = torch.randn(200, 3, 6, 6, generator=rng)
     y = (X[:, 0].mean(dim=(1, 2)) > 0).long()
     X[:, 0] += 2 * y[:, None, None]
     options = {"hidden": ("conv3x3:6:max2", 12), "lam": 0.3, "epochs": 20, "batch": 25}
+    options["weights"] = weights
     run = train(X.flatten(1), y, TrainSettings.from_options(**options), image=(3, 6, 6))
     kernels = run.network.operators[0].linear.reshape(-1, 3, 9)
-    assert [bool(kernels[:, channel].any()) for channel in range(3)] == [True, False, False]
+    assert [bool(kernels[:, channel].any()) for channel in range(3)] == left
     assert run.record["result"]["train_error"] < 0.05
 
 

@@ -195,6 +195,17 @@ def test_convolutions_that_cannot_be(tmp_path, name, value):
         load(path)
 
 
+def test_half_precision_is_refused_in_one_sentence(tmp_path):
+    path = make().save(tmp_path / "m.safetensors")
+
+    def halve(_, tensors):
+        tensors.update({name: T.bfloat16() for name, T in tensors.items()})
+
+    rewritten(path, halve)
+    with pytest.raises(ValueError, match="another than float32 or float64"):
+        load(path)
+
+
 def test_a_kernel_too_large_in_a_file_is_named_with_its_layer(tmp_path):
     plans = [LayerPlan.parse("conv3x3:3:pad1"), LayerPlan.parse("conv3x3:2")]
     path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")

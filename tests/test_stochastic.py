@@ -161,10 +161,10 @@ def test_removing_columns_is_a_constrained_minimum(normal):
     for j, cost in enumerate(costs):
         D = without(W, P, torch.tensor([2 * j, 2 * j + 1])) - W
         assert float(cost) == pytest.approx(float((D @ M * D).sum()))
-    W[:, :2] = 0  # the first one was removed
-    P[:2] = 0
+    P[:2] = 0  # the first one was removed
     P[:, :2] = 0
     assert removal_costs(W[:, :4], P, 2).tolist() == [0, pytest.approx(float(costs[1]))]
+    assert removal_costs(W, P)[:2].tolist() == [0, 0]
 
 
 def test_the_schedule_of_keep():

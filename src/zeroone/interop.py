@@ -99,7 +99,10 @@ class ZeroOneModule(nn.Module):
 
     def as_network(self) -> Network:
         """A network with copies of the tensors."""
-        layers = [layer.as_layer() for layer in self._layers]
+        layers = []
+        for i, layer in enumerate(self._layers):
+            with naming(f"layer {i + 1}"):
+                layers.append(layer.as_layer())
         scaling = Scaling(self.centre.clone(), self.scale.clone(), self.taken, self.ranges)
         network = Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
         network.feature_names = self.feature_names

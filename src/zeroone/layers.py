@@ -22,6 +22,7 @@ from zeroone.operators import Conv2d, Dense, Operator, Shape, convolved, gaussia
 from zeroone.pooling import NoPool, Pool, make_pool
 
 MOST_UNITS = 10**6
+MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"(max|average|stride|pad|skip)(\d+)")
 LEAST = {"pad": 0, "skip": 2}  # number after an option; 1 for the others
@@ -92,6 +93,16 @@ def recent(V0: Tensor, skips: Iterable[int]) -> deque[Tensor]:
     return deque([V0], maxlen=max([1, *skips]))
 
 
+class Skipped(NamedTuple):
+    """What a shortcut takes: activations of a shape.
+
+    And the stride at which a convolution picks their pixels: that of the way through the layers.
+    """
+
+    shape: Shape
+    stride: int
+
+
 @dataclass(frozen=True)
 class LayerPlan:
     """A layer before it has weights; ``kernel`` 0 is dense, ``skip`` 0 has no shortcut."""
@@ -118,7 +129,7 @@ class LayerPlan:
         side, units, options = found.groups()
         plan = cls(
             count("every hidden width", int(units), most=MOST_UNITS),
-            0 if side is None else count("a kernel's side", int(side)),
+            0 if side is None else count("a kernel's side", int(side), most=MOST_SIDE),
             **_options(options.split(":")[1:], text),
         )
         if not plan.kernel and plan != cls(plan.units, skip=plan.skip):
@@ -137,7 +148,7 @@ class LayerPlan:
         """As short as a user would write it."""
         return str(self) if self.kernel or self.skip else self.units
 
-    def skipped(self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]") -> "Skipped | None":
+    def skipped(self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]") -> Skipped | None:
         """What the shortcut takes, if there is one.
 
         ``shapes``: of all activations so far; ``below``: the plans of all layers so far.
@@ -148,11 +159,11 @@ class LayerPlan:
         stride = self.stride * math.prod(plan.stride * plan.window for plan in around)
         return Skipped(shapes[-self.skip], stride)
 
-    def shortcut(self, skipped: "Skipped", shape_out: Shape) -> "LayerPlan":
+    def shortcut(self, skipped: Skipped, shape_out: Shape) -> "LayerPlan":
         """The linear map from the skipped activations to pre-activations of a shape.
 
-        Of images a 1x1 convolution whose stride is that of the way it goes around: it then picks
-        the pixels that the layer's own kernels look at.
+        Of images a 1x1 convolution whose stride is that of the layers it goes around and of this
+        one, multiplied: it then picks pixels that they look at, too.
         """
         if not self.kernel:
             return LayerPlan(self.units)
@@ -160,16 +171,16 @@ class LayerPlan:
         sides = tuple(-(-side // stride) for side in shape[1:])
         if sides != shape_out[1:]:
             raise InputError(
-                f"a shortcut from samples of shape {shape} at a stride of {stride}, that of the "
-                f"layers it goes around, does not fit pre-activations of shape {shape_out}: pad "
-                f"these layers."
+                f"a shortcut from samples of shape {shape} at a stride of {stride}, as the layers "
+                f"have it, would make {(self.units, *sides)}, but they make {shape_out}: their "
+                f"paddings or pooling windows do not keep to that stride."
             )
         return LayerPlan(self.units, kernel=1, stride=stride)
 
     def build(
         self,
         shape_in: Shape,
-        skipped: "Skipped | None" = None,
+        skipped: Skipped | None = None,
         *,
         std: float | None,
         bias: bool,
@@ -197,14 +208,12 @@ class LayerPlan:
             layer.shortcut, layer.skip = plan._operator(skipped.shape, False, draw), self.skip
         return layer
 
-    def check(self, shape_in: Shape) -> None:
-        """Refuse samples that the convolution cannot take, before it has weights.
+    def check(self, shape_in: Shape) -> Shape:
+        """The shape that the convolution makes, before pooling; refuses what it cannot take.
 
-        Those of a kernel much too large would not fit into memory.
+        It needs no weights: those of a kernel much too large would not fit into memory.
         """
-        if len(shape_in) != 3:
-            raise InputError(f"a convolution takes images, not samples of shape {shape_in}.")
-        convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
+        return convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
 
     def _operator(
         self, shape_in: Shape, bias: bool, draw: Callable[[int, bool], Tensor]
@@ -223,13 +232,6 @@ class LayerPlan:
         )
 
 
-class Skipped(NamedTuple):
-    """What a shortcut takes: activations of a shape, and of their pixels every so manieth."""
-
-    shape: Shape
-    stride: int
-
-
 def check_skips(plans: Sequence[LayerPlan]) -> None:
     """Refuse shortcuts from below the inputs: the first layer has nothing to skip."""
     for i, plan in enumerate(plans):
@@ -241,10 +243,17 @@ def check_skips(plans: Sequence[LayerPlan]) -> None:
 
 def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
     """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
+    if not plans or not plans[0].kernel:
+        return
     convolutions = [plan for plan in plans if plan.kernel]
-    if plans and plans[0].kernel:
-        generator = torch.Generator().manual_seed(0)
-        build_layers(convolutions, check_image(image), generator=generator, dtype=torch.float32)
+    check_skips(convolutions)
+    shapes = [check_image(image)]
+    for i, plan in enumerate(convolutions):
+        with naming(f"layer {i + 1} ({plan})"):
+            made = plan.check(shapes[-1])
+            if skipped := plan.skipped(shapes, convolutions[:i]):
+                plan.shortcut(skipped, made)
+            shapes.append(make_pool(plan.pool, plan.window).shape_out(made))
 
 
 def check_image(shape: Shape | None) -> Shape:
@@ -269,7 +278,7 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
             )
         name = found[1]
         number = count(
-            f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=10**4
+            f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=MOST_SIDE
         )
         given: dict[str, Any] = {"padding" if name == "pad" else name: number}
         if name in ("max", "average"):

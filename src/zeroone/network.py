@@ -22,7 +22,16 @@ from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
 from zeroone.inputs import check_inputs, check_width
-from zeroone.layers import Layer, LayerPlan, Link, build_layers, make_links, naming, recent
+from zeroone.layers import (
+    MOST_SIDE,
+    Layer,
+    LayerPlan,
+    Link,
+    build_layers,
+    make_links,
+    naming,
+    recent,
+)
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
 from zeroone.pooling import make_pool
@@ -34,7 +43,6 @@ from zeroone.version import __version__
 # that says all of it, for older readers.
 FORMAT_VERSION = 4
 BATCH_ROWS, BODY_ROWS = 4096, 512  # samples that are predicted together, at most
-MOST_SIDE = 10**4  # of a kernel or a padding
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
 ClassLabel = int | float | str | bool
@@ -399,7 +407,8 @@ def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
     where = f"layer {i + 1}"  # as people count; the names of tensors begin with 0
     operator = _operator(layer, tensors[f"layers.{i}.weight"], where)
     pool = layer.get("pool", {"kind": "none", "size": 1})
-    built = Layer(operator, make_pool(pool["kind"], pool["size"]))
+    with naming(where):
+        built = Layer(operator, make_pool(pool["kind"], pool["size"]))
     if "shortcut" in layer:
         weight = tensors[f"layers.{i}.shortcut"]
         built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of {where}")

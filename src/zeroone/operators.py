@@ -207,9 +207,12 @@ class Dense(Operator):
 
 def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
     """The shape that square kernels make of images; refuses kernels and strides that do not fit."""
+    if len(shape) != 3:
+        raise InputError(f"a convolution takes images, not samples of shape {shape}.")
+    count("a kernel's side", kernel)
     count("a stride", stride)
     count("a padding", padding, least=0)
-    made = _convolved(shape, filters, kernel, stride, padding)
+    made = _shape_out(shape, filters, kernel, stride, padding)
     if min(made) < 1:
         raise InputError(
             f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
@@ -225,7 +228,7 @@ def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int
     return made
 
 
-def _convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
+def _shape_out(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
     return (filters, *(1 + (n + 2 * padding - kernel) // stride for n in shape[1:]))
 
 
@@ -249,17 +252,16 @@ class Conv2d(Operator):
     ) -> None:
         super().__init__(weight, shape_in, bias)
         self.kernel, self.stride, self.padding = kernel, stride, padding
-        count("a kernel's side", kernel)
+        convolved(shape_in, self.n_out, kernel, stride, padding)
         channels = self.linear.shape[1] / kernel**2
-        if len(shape_in) != 3 or channels != shape_in[0]:
+        if channels != shape_in[0]:
             raise InputError(
                 f"a convolution with kernels for {channels:g} channels cannot take {shape_in}."
             )
-        convolved(shape_in, self.n_out, kernel, stride, padding)
 
     @property
     def shape_out(self) -> Shape:  # noqa: D102
-        return _convolved(self.shape_in, self.n_out, self.kernel, self.stride, self.padding)
+        return _shape_out(self.shape_in, self.n_out, self.kernel, self.stride, self.padding)
 
     @property
     def _kernels(self) -> Tensor:

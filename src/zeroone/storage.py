@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -156,8 +155,9 @@ def checksum(text: str, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # Numpy's buffer: a single number may have any stride in torch, which refuses to view it.
-        digest.update(np.ascontiguousarray(tensor.numpy()).data)
+        # A copy: a single number may have any stride, with which torch refuses to view its bytes.
+        row = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)
+        digest.update(row.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.checks import InputError, count
+from zeroone.checks import InputError, count, one_of
 from zeroone.deploy.form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
 from zeroone.deploy.runtime import IntegerModel
 from zeroone.heads import make_head
-from zeroone.network import MOST_SIDE, Network, are_labels, is_text
+from zeroone.layers import MOST_SIDE, naming
+from zeroone.network import Network, are_labels, is_text
 from zeroone.network import load as load_network
 from zeroone.pooling import POOLS
 from zeroone.storage import INTEGERS, kind_of, read_tensors, write_tensors
@@ -74,7 +75,10 @@ def read_integers(path: Path) -> IntegerNetwork:
         described = header["stages"]
         if not are_labels(header["classes"]):
             raise InputError("class labels are not plain and distinct.")
-        stages = [_stage(described[i], tensors, i) for i in range(len(described))]
+        stages = []
+        for i in range(len(described)):
+            with naming(f"layer {i + 1}"):
+                stages.append(_stage(described[i], tensors, i))
         return IntegerNetwork(
             _inputs(header, tensors),
             stages,
@@ -146,8 +150,7 @@ def _stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Sta
     main = _map(described, tensors[f"stages.{i}.weights"])
     thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32)
     pool, window = described["pool"], count("a pooling window", described["window"])
-    if pool not in POOLS:
-        raise InputError(f"layer {i + 1} has the unknown pooling {pool!r}.")
+    one_of("pooling", pool, POOLS)
     if "shortcut" not in described:
         return Stage(main, thresholds, pool, window)
     shortcut = described["shortcut"]

@@ -20,17 +20,18 @@ def removal_costs(W: Tensor, P: Tensor, group: int = 1) -> Tensor:
     was removed before, whose rows of P are 0, costs nothing.
     """
     n = W.shape[1]
+    gone = P.diagonal()[:n] == 0
     costs: Tensor
     if group == 1:
         costs = W.square().sum(dim=0) / P.diagonal()[:n].clamp_min(1e-30)
-        return costs
+        return costs.masked_fill_(gone, 0)
     blocks = P[:n, :n].reshape(n // group, group, n // group, group)
-    own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1).clone()  # P_GG of each unit
-    diagonals = own.diagonal(dim1=1, dim2=2)
-    diagonals[diagonals == 0] = 1  # of one that was removed: its kernel is 0, whatever it meets
+    own = blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # P_GG of each unit
+    gone = gone.reshape(-1, group)
+    own = own + torch.diag_embed(gone.to(P.dtype))  # what is gone needs no solution, but has one
     kernels = W.reshape(len(W), n // group, group).permute(1, 2, 0)
     costs = (kernels * torch.linalg.solve(own, kernels)).sum(dim=(1, 2))
-    return costs
+    return costs.masked_fill_(gone.all(dim=1), 0)
 
 
 def without(W: Tensor, P: Tensor, gone: Tensor) -> Tensor:

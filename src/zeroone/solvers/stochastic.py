@@ -321,9 +321,10 @@ class StochasticBCD:
         """With ``lam``: the inputs of layer i that cost less to remove than their price.
 
         The price is fixed when units begin to leave: relative to the mean of those that are left
-        it would rise with every unit that goes. The most valuable one always stays.
+        it would rise with every unit that goes. The most valuable one always stays. Of inputs all
+        stay where weights have two values, none of which is 0.
         """
-        if self._left < 1 - END:
+        if self._left < 1 - END or (i == 0 and self.settings.weights == "binary"):
             return torch.empty(0, dtype=torch.long)
         if bool(self.typical_costs[i].isnan()):
             self.typical_costs[i] = costs.mean()
