@@ -14,7 +14,7 @@ from zeroone.training import TrainSettings, train
 
 NETWORKS = {
     "dense": ((9,), [800, 700]),
-    "convolutions": ((1, 8, 8), ["conv3x3:300:max2", "conv2x2:280:skip2", 350]),
+    "convolutions": ((1, 8, 8), ["conv3x3:300:pad1:max2", "conv3x3:280:pad1:skip2", 350]),
 }
 
 
