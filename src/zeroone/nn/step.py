@@ -1,0 +1,141 @@
+"""The 0/1 activation as a torch module: its backward pass is the U block.
+
+``Step`` gives 1 where u > 0 and 0 elsewhere. Autograd carries residuals through it, not
+derivatives: the bits above ask for a change D of themselves, and a U rule turns D into the change
+E of the pre-activations that the layer below is asked for. A U rule is one function,
+
+    rule(D, B, window) -> E
+
+where B are the pre-activations in units of each unit's own scale. ``register_u_rule`` adds one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.checks import one_of, positive
+
+URule = Callable[[Tensor, Tensor, Tensor], Tensor]
+U_RULES: dict[str, URule] = {}
+
+
+def register_u_rule(name: str) -> Callable[[URule], URule]:
+    """Make a U rule known by name: ``Step(rule=name)``."""
+
+    def register(rule: URule) -> URule:
+        U_RULES[name] = rule
+        return rule
+
+    return register
+
+
+@register_u_rule("expected")
+def expected(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
+    """Expected randomised rounding: E = D where |b| <= window (Lemma 2), else 0.
+
+    A bit flips with a probability proportional to |D| and is then pushed towards sign(D); E is the
+    expectation. Its common factor is dropped, because the W block chooses its own step size.
+    """
+    return D * (B.abs() <= window)
+
+
+@register_u_rule("drawn")
+def drawn(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
+    """Randomised rounding with the flips drawn: sign(D) with probability min(1, |D| / scale).
+
+    The scale is ten times the mean |D| inside the window, so that about one bit in ten flips.
+    """
+    E = D * (B.abs() <= window)
+    scale = 10 * E.abs().sum() / (E != 0).sum().clamp_min(1)
+    flips = torch.rand_like(E) * scale < E.abs()
+    return torch.where(flips, scale * E.sign(), torch.zeros_like(E))
+
+
+@register_u_rule("half")
+def half(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
+    """The printed U block (Lemma 2): a bit flips where V = step(B) + D crosses 1/2.
+
+    D counts in units of bits per sample, so the loss must be a mean over the batch. A flip moves
+    b just across its threshold: E = -b.
+    """
+    V = (B > 0).to(D.dtype) + D * len(D)
+    flips = ((V > 0.5) != (B > 0)) & (B.abs() <= window)
+    return torch.where(flips, -B, torch.zeros_like(B)) / len(D)
+
+
+class _StepFunction(torch.autograd.Function):
+    """Forward: bits. Backward: minus the U block's residual, in place of a derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, U: Tensor, scale: Tensor, window: Tensor, rule: str) -> Tensor:
+        ctx.save_for_backward(U, scale, window)
+        ctx.rule = rule
+        return (U > 0).to(U.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        U, scale, window = ctx.saved_tensors
+        if ctx.rule == "expected":  # the same as below, in fewer passes over memory
+            inside = U.abs() <= window * scale
+            return (grads[0] * inside).div_(scale), None, None, None
+        E = U_RULES[ctx.rule](-grads[0], U / scale, window)
+        return -E / scale, None, None, None
+
+
+def step(
+    U: Tensor, window: float | Tensor = 1.0, scale: float | Tensor = 1.0, rule: str = "expected"
+) -> Tensor:
+    """1 where u > 0, else 0; a residual passes back where |u| <= window * scale."""
+    one = U.new_ones(())
+    return _StepFunction.apply(U, one * scale, one * window, rule)  # type: ignore[no-any-return]
+
+
+class Step(nn.Module):
+    """The 0/1 activation: 1 where u > 0, else 0 (0 at 0, at -0.0 and at NaN).
+
+    ``BCD`` keeps ``scale``, the spread of each unit's pre-activations, and ``window``, the |u| in
+    units of it up to which a bit may flip. Neither has a part in the forward pass, so neither is
+    saved with the model.
+    """
+
+    scale: Tensor
+    window: Tensor
+
+    def __init__(self, rule: str = "expected", *, dim: int = 1) -> None:
+        """Choose a U rule.
+
+        Args:
+            rule: the name of a U rule: 'expected', 'drawn', 'half', or one that you registered.
+            dim: the axis of units: 1 after convolutions and dense layers, -1 where a ``Linear``
+                takes samples of several axes.
+        """
+        super().__init__()
+        self.rule, self.dim = one_of("rule", rule, U_RULES), dim
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.register_buffer("window", torch.ones(()), persistent=False)
+
+    def forward(self, U: Tensor) -> Tensor:
+        """The bits."""
+        if not (torch.is_grad_enabled() and U.requires_grad):
+            return (U > 0).to(U.dtype)
+        scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
+        bits: Tensor = _StepFunction.apply(U, scale.to(U.dtype), self.window.to(U.dtype), self.rule)
+        return bits
+
+    def along_units(self, values: Tensor, U: Tensor) -> Tensor:
+        """One value a unit, shaped so that it meets the units of U."""
+        shape = [1] * U.ndim
+        shape[self.dim] = -1
+        return values.view(shape)
+
+    def take_scale(self, variance: Tensor, memory: float) -> None:
+        """Update the scale by the variance of each unit in a batch."""
+        if self.scale.shape == variance.shape:
+            variance = self.scale.square().lerp(variance.to(self.scale), 1 - memory)
+        self.scale = variance.sqrt()
+
+    def extra_repr(self) -> str:
+        """The rule."""
+        return f"rule={self.rule!r}"

@@ -1,0 +1,345 @@
+"""Stochastic BCD as an optimizer: autograd carries the residuals, ``step`` is the W block.
+
+    model = nn.Sequential(nn.Linear(784, 1000), zeroone.nn.Step(), nn.Linear(1000, 10))
+    bcd = zeroone.optim.BCD(model, total_steps=epochs * len(loader))
+    for x, y in loader:
+        bcd.zero_grad()
+        cross_entropy(model(x), y).backward()
+        bcd.step()
+
+For one batch: the loss asks for a change of the scores (U_h block), each layer's backward pass asks
+for a change of the bits below it (V block), ``Step`` turns that into a change of pre-activations
+(U block), and ``step`` changes the weights (W block). No derivative of the step is taken.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zeroone.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.nn.step import Step
+from zeroone.optim.layers import LayerKind, layer_kind
+from zeroone.optim.observer import SCALE_MEMORY, Observer
+from zeroone.optim.preconditioner import Preconditioner
+from zeroone.optim.projection import WEIGHTS, project
+from zeroone.optim.removal import Removal
+
+OBSERVE_EVERY = 10  # batches; the first ten are all observed
+HALVED = 2000  # batches after which steps are half as large, in a training without an end
+HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
+
+
+class BCD(Optimizer):
+    """Train a model with ``Step`` activations by stochastic block coordinate descent."""
+
+    # Optimizer wraps these so that they import torch's compiler, a second of CPU time, when they
+    # are first called. The plain functions do the same.
+    add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
+    zero_grad = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        total_steps: int | None,
+        *,
+        move: float = 0.05,
+        head_step: float = 0.3,
+        window: float = 1.0,
+        damping: float = 4.0,
+        weights: str = "real",
+        keep: float | None = None,
+        lam: float = 0.0,
+        groups: Iterable[dict[str, Any]] = (),
+        adam_lr: float = 1e-3,
+        balance: bool = True,
+        strict: bool = False,
+    ) -> None:
+        """Take charge of a model's trainable parameters.
+
+        Args:
+            model: any module whose hidden activations are ``Step`` modules. A compiled or a
+                ``DistributedDataParallel`` model is given as it is called.
+            total_steps: how many batches the training has: all step sizes fall linearly over them.
+                None is for batches without end.
+            move: the root mean square change of a hidden layer's pre-activations in a batch, in
+                units of their own spread; falls linearly to 0.
+            head_step: the share of the W block's solution that layers with no Step after them take;
+                falls to a tenth. The loss must be a mean over the samples of a batch.
+            window: |u| in units of its spread up to which a bit may flip; falls to a half.
+            damping: of the W block, relative to the mean variance of the layer's inputs.
+            weights: 'real', or 'ternary' or 'binary' weights of the hidden layers, each unit's
+                times a scale that the step ignores.
+            keep: the share of hidden units to keep; the others are removed while training.
+            lam: the price of a unit relative to twice the mean cost of removing one, instead of
+                ``keep``. It empties columns of inputs as well.
+            groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
+                of move, head_step, damping and weights.
+            adam_lr: Adam's rate for parameters that are no W block, such as BatchNorm's; falls
+                linearly to 0.
+            balance: whether the first batch sets biases so that pre-activations have mean 0.
+            strict: refuse parameters that are no W block.
+
+        Raises:
+            InputError: if the model or a setting cannot be used.
+        """
+        self.total_steps = None if total_steps is None else count("total_steps", total_steps)
+        self.k = 0  # batches done
+        defaults = {"move": move, "head_step": head_step, "damping": damping}
+        defaults["weights"] = weights
+        self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
+        self.model = _inner(model)
+        self.layers = _find_layers(self.model)
+        steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
+        if not steps:
+            raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
+        self.observer = Observer(self.layers, steps)
+        self.moments: dict[str, Preconditioner] = {}
+        self.hidden: set[str] = set()  # the layers with a Step after them
+        super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
+        for group in self.param_groups:
+            _check_group(group)
+        self._group_of = {
+            id(p): group for group in self.param_groups for p in group["params"]
+        }
+        self.removal: Removal | None = None
+        if keep is not None or lam:
+            self.removal = Removal(self, keep, lam)
+        self.observer.attach(balance=balance)
+
+    def _sort_parameters(self, given: list[dict[str, Any]], *, strict: bool) -> list[dict[str, Any]]:
+        """Groups of parameters: those with settings of their own, the other W blocks, the rest."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        for name, p in self.model.named_parameters():
+            if not p.is_floating_point():
+                raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
+        blocks = {
+            id(p): p
+            for kind in self.layers.values()
+            for p in (kind.weight, kind.bias)
+            if p is not None and p.requires_grad
+        }
+        groups = []
+        for group in given:
+            params = list(group["params"])
+            for p in params:
+                if blocks.pop(id(p), None) is None:
+                    name = names.get(id(p), "a parameter")
+                    raise InputError(f"{name} is no trainable W block, or is in two groups.")
+            groups.append({**group, "params": params})
+        if blocks:
+            groups.append({"params": list(blocks.values())})
+        known = {id(p) for group in groups for p in group["params"]}
+        rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in known]
+        if rest and strict:
+            listed = ", ".join(names[id(p)] for p in rest)
+            raise InputError(f"strict: {listed} belong to no W block.")
+        if rest:
+            groups.append({"params": rest, "adam": True})
+        if not groups:
+            raise InputError("the model has no trainable parameters.")
+        return groups
+
+    @property
+    def left(self) -> float:
+        """The share of the training that is left, or what stands for it if there is no end."""
+        if self.total_steps is None:
+            return HALVED / (HALVED + self.k)
+        return 1 - self.k / self.total_steps
+
+    def group_of(self, name: str) -> dict[str, Any]:
+        """The settings of a layer."""
+        return self._group_of[id(self.layers[name].weight)]
+
+    def damping_of(self, name: str) -> float:
+        """The damping of a layer's W block."""
+        return float(self.group_of(name)["damping"])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Every W block once, by the gradients of the last backward pass."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self.total_steps is not None and self.k >= self.total_steps:
+            raise InputError(f"total_steps={self.total_steps} batches are done.")
+        if all(p.grad is None for group in self.param_groups for p in group["params"]):
+            raise InputError("step() needs gradients: call backward() on the loss first.")
+        if self.observer.attached:
+            self._take_in()
+        for name, kind in self.layers.items():
+            if kind.weight.grad is not None:
+                self._update(name, kind)
+        self._adam()
+        self.k += 1
+        if self.removal is not None:
+            self.removal.after_batch()
+        self._prepare()
+        return loss
+
+    def _prepare(self) -> None:
+        """Attach or remove the hooks for the next batch."""
+        if self.k < OBSERVE_EVERY or self.k % OBSERVE_EVERY == 0:
+            self.observer.attach()
+        else:
+            self.observer.detach()
+
+    def _take_in(self) -> None:
+        """Update the moments by what the observer saw of this batch."""
+        seen = self.observer.seen
+        if not seen:
+            raise InputError(
+                "BCD saw no forward pass in training mode: call model.train(), and give BCD the "
+                "model that you call, compiled or not."
+            )
+        if self.k == 0:
+            self.hidden = self.observer.below_a_step()
+            unused = [n for n, kind in self.layers.items() if kind.weight.grad is None]
+            if unused:
+                raise InputError(
+                    f"{unused[0]} has no part in the loss: remove it, or freeze it with "
+                    f"requires_grad_(False)."
+                )
+        k = self.k if self.k < OBSERVE_EVERY else OBSERVE_EVERY + self.k // OBSERVE_EVERY - 1
+        for name, found in seen.items():
+            kind = self.layers[name]
+            rows = torch.cat(found.rows, dim=1)
+            self.moments[name] = kind.preconditioner.observe(
+                rows, self.moments.get(name), k, centre=kind.bias is not None
+            )
+            state = self.state[kind.weight]
+            variance = found.variance
+            if "variance" in state:
+                variance = state["variance"].lerp(variance, 1 - SCALE_MEMORY)
+            state["variance"] = variance
+        for step in self.observer.steps.values():
+            step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
+
+    def _update(self, name: str, kind: LayerKind) -> None:
+        """The W block of one layer: its solution, as far as the step size lets it go."""
+        group, state = self._group_of[id(kind.weight)], self.state[kind.weight]
+        assert kind.weight.grad is not None
+        grad = kind.matrix(kind.weight.grad)
+        shape = grad.shape[:2]
+        bias = kind.bias if kind.bias is not None and kind.bias.requires_grad else None
+        bias_grad = None if bias is None or bias.grad is None else bias.grad.view(shape)
+        solution = self.moments[name].solve(grad, bias_grad, group["damping"])
+        if name in self.hidden:
+            variance = state["variance"].view(shape)
+            moved = (variance * solution.change).mean().sqrt()
+            size = variance * (-group["move"] * self.left / moved.clamp_min(1e-30))
+        else:
+            falling = HEAD_END + (1 - HEAD_END) * self.left
+            size = solution.change.new_full(shape, -group["head_step"] * falling)
+        few_valued = group["weights"] != "real" and name in self.hidden
+        if few_valued and "latent" not in state:
+            state["latent"] = kind.weight.detach().clone()
+            state["latent_bias"] = None if bias is None else bias.detach().clone()
+        weight = state["latent"] if few_valued else kind.weight.data
+        offset = state["latent_bias"] if few_valued else (None if bias is None else bias.data)
+        W = kind.matrix(weight)
+        solution.add_to(W, None if offset is None else offset.view(shape), grad, size)
+        if "dead" in state:
+            W[:, :, state["dead"]] = 0
+        if W.data_ptr() != weight.data_ptr():  # kernels whose channels come last in memory
+            weight.copy_(W.view(weight.shape))
+        if few_valued:
+            self.project(name)
+
+    def project(self, name: str) -> None:
+        """Set a layer to the projection of what its W blocks found.
+
+        Its bias makes up for what that changes in the mean of the pre-activations.
+        """
+        kind = self.layers[name]
+        state, group = self.state[kind.weight], self._group_of[id(kind.weight)]
+        if "latent" not in state:
+            return
+        L = kind.matrix(state["latent"])
+        P = project(L.flatten(0, 1), group["weights"]).view_as(L)
+        kind.weight.data.copy_(P.view_as(kind.weight) if kind.groups else P)
+        if state["latent_bias"] is not None and kind.bias is not None:
+            shift = ((L - P) @ self.moments[name].mean[:, :, None]).flatten()
+            kind.bias.data.copy_(state["latent_bias"] + shift)
+
+    def _adam(self) -> None:
+        """Adam for all that is no W block."""
+        for group in self.param_groups:
+            if not group.get("adam"):
+                continue
+            beta1, beta2 = ADAM["betas"]  # type: ignore[misc]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["first"], state["second"] = torch.zeros_like(p), torch.zeros_like(p)
+                state["first"].lerp_(p.grad, 1 - beta1)
+                state["second"].lerp_(p.grad.square(), 1 - beta2)
+                corrected = (1 - beta2 ** (self.k + 1)) ** 0.5 / (1 - beta1 ** (self.k + 1))
+                size = self.adam_lr * self.left * corrected
+                p.addcdiv_(state["first"], state["second"].sqrt().add_(ADAM["eps"]), value=-size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next batch depends on, besides the model's own state."""
+        state = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)(self)
+        state["bcd"] = {
+            "k": self.k,
+            "hidden": sorted(self.hidden),
+            "moments": {name: m.tensors() for name, m in self.moments.items()},
+            "steps": {n: (s.scale, s.window) for n, s in self.observer.steps.items()},
+            "removal": None if self.removal is None else self.removal.state(),
+        }
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict()``; the model's own state is loaded before."""
+        own = state_dict["bcd"]
+        plain = {name: value for name, value in state_dict.items() if name != "bcd"}
+        getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
+        self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
+        self.k, self.hidden = own["k"], set(own["hidden"])
+        for name, tensors in own["moments"].items():
+            kind = self.layers[name]
+            moved = {key: T.to(kind.weight.device) for key, T in tensors.items()}
+            self.moments[name] = kind.preconditioner(**moved)
+        for name, (scale, window) in own["steps"].items():
+            step = self.observer.steps[name]
+            step.scale, step.window = (T.to(step.scale.device).clone() for T in (scale, window))
+        if self.removal is not None:
+            self.removal.restore(own["removal"])
+        self._prepare()
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """What a compiled or a DistributedDataParallel model wraps."""
+    while True:
+        wrapped = getattr(model, "_orig_mod", None)
+        if wrapped is None and isinstance(model, nn.parallel.DistributedDataParallel):
+            wrapped = model.module
+        if wrapped is None:
+            return model
+        model = wrapped
+
+
+def _find_layers(model: nn.Module) -> dict[str, LayerKind]:
+    """The trainable layers that have a W block, by name; shared ones once."""
+    found: dict[str, LayerKind] = {}
+    for name, module in model.named_modules():
+        kind = layer_kind(module)
+        if kind is not None and kind.weight.requires_grad:
+            found[name] = kind
+    return found
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    if group.get("adam"):
+        return
+    not_negative("move", group["move"])
+    not_negative("head_step", group["head_step"])
+    positive("damping", group["damping"])
+    one_of("weights", group["weights"], WEIGHTS)

@@ -1,0 +1,252 @@
+"""Which units of a model leave together, and what goes with them, found by probing it.
+
+A unit is a row of one layer's weights; it feeds columns of other layers, entries of BatchNorms, and
+so on. Every layer is probed for itself: its outputs are replaced by the number of each unit, those
+of all other layers by 0, and what keeps units apart (Step, BatchNorm) passes on what it gets. The
+numbers that arrive at another layer's columns then say whose units they are, through any pooling,
+flattening, concatenation or sum. Units that are summed leave together. Values that are no numbers
+of units mean that something mixes them, which is refused.
+
+Torch-Pruning reads the same dependencies from autograd's graph, with a rule for each operation.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from zeroone.checks import InputError
+from zeroone.nn.step import Step
+from zeroone.optim.layers import ConvKind, LayerKind
+
+KEEPS_UNITS_APART = (
+    Step,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.PReLU,
+    nn.Identity,
+)
+INPUT, NONE = -2, -1
+
+
+@dataclass
+class UnitGraph:
+    """Labels of units: equal labels leave together.
+
+    units: of each layer, the label of every unit; ``NONE`` for units that must stay
+    columns: of each layer, the label of every column of its matrix; ``INPUT`` for what comes from
+        the model's inputs
+    channels: of each module in between, such as BatchNorm, the label of every channel
+    """
+
+    units: dict[str, Tensor] = field(default_factory=dict)
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    channels: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def n_labels(self) -> int:
+        """One more than the largest label."""
+        return 1 + max((int(label.max()) for label in self.units.values()), default=NONE)
+
+
+@dataclass
+class _Arrivals:
+    """What a probe brought to the columns of layers, to modules in between, and to the output."""
+
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    channels: dict[str, Tensor] = field(default_factory=dict)
+    output: bool = False
+
+
+def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> UnitGraph:
+    """Probe a model, with the example inputs (args, kwargs) of its forward pass."""
+    probe = _Prober(model, layers, inputs)
+    reached = {name: probe.run(name) for name in layers}
+    of_inputs = probe.run(None)
+    graph = UnitGraph()
+    start = 0
+    for name, kind in layers.items():
+        n = _n_units(kind)
+        graph.units[name] = torch.arange(start, start + n)
+        start += n
+    label = torch.arange(start)  # the label of each unit, by its first one
+    fixed = torch.zeros(start, dtype=torch.bool)
+    owners: dict[tuple[str, str], list[Tensor]] = {}
+    for name, arrivals in reached.items():
+        first = int(graph.units[name][0])
+        if arrivals.output:
+            fixed[graph.units[name]] = True
+        for kind_of in ("columns", "channels"):
+            for place, numbers in getattr(arrivals, kind_of).items():
+                owner = torch.where(numbers >= 0, numbers + first, NONE)
+                owners.setdefault((kind_of, place), []).append(owner)
+    for name, kind in layers.items():
+        if _is_depthwise(kind):  # its units are those of its channels
+            for owner in owners.get(("columns", name), []):
+                of_unit = owner.reshape(kind.groups, -1)[:, 0]
+                per_channel = _n_units(kind) // kind.groups
+                owners.setdefault(("units", name), [graph.units[name]]).append(
+                    of_unit.repeat_interleave(per_channel)
+                )
+        elif kind.groups > 1:
+            for owner in owners.get(("columns", name), []):
+                fixed[owner[owner >= 0]] = True
+            fixed[graph.units[name]] = True
+    _tie(label, list(owners.values()))
+    for (kind_of, place), found in owners.items():
+        merged = torch.stack(found).amax(dim=0)
+        labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
+        if kind_of != "units":
+            getattr(graph, kind_of)[place] = labels
+    for place, numbers in of_inputs.columns.items():
+        from_input = numbers >= 0
+        labels = graph.columns.get(place, torch.full_like(numbers, NONE))
+        fixed[labels[from_input & (labels >= 0)]] = True
+        graph.columns[place] = torch.where(from_input & (labels < 0), INPUT, labels)
+    stays = torch.zeros_like(fixed)
+    stays[label[fixed]] = True  # who is tied to a fixed one is fixed
+    for name, numbers in graph.units.items():
+        graph.units[name] = torch.where(stays[label[numbers]], NONE, label[numbers])
+    return graph
+
+
+def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
+    """Give the same label, the least, to units that arrive at the same place."""
+    while True:
+        before = label.clone()
+        for found in places:
+            for a in found[1:]:
+                both = (found[0] >= 0) & (a >= 0)
+                for x, y in ((found[0], a), (a, found[0])):
+                    ours, theirs = label[x[both]], label[y[both]]
+                    label.scatter_reduce_(0, x[both], theirs, "amin")
+                    label.scatter_reduce_(0, ours, theirs, "amin")
+        label.copy_(label[label])
+        if torch.equal(before, label):
+            return
+
+
+def _n_units(kind: LayerKind) -> int:
+    groups, units, _ = kind.matrix(kind.weight.data).shape
+    return groups * units
+
+
+def _is_depthwise(kind: LayerKind) -> bool:
+    return isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels > 1
+
+
+class _Prober:
+    """Runs a model with numbers of units in place of one layer's outputs."""
+
+    def __init__(self, model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> None:
+        self.model, self.layers, self.inputs = model, layers, inputs
+
+    def run(self, name: str | None) -> _Arrivals:
+        """Where the units of a layer arrive; None is for the model's inputs."""
+        ones, numbers = self._forward(name, number=False), self._forward(name, number=True)
+        arrivals = _Arrivals(output=numbers.output)
+        for kind_of in ("columns", "channels"):
+            for place, size in getattr(ones, kind_of).items():
+                value, there = getattr(numbers, kind_of)[place], size != 0
+                found = torch.where(there, value / torch.where(there, size, 1), 0.0)
+                number = found.round().long()
+                if name is not None and bool((found - number).abs().amax() > 0.05):
+                    raise InputError(
+                        f"keep and lam cannot follow the units of {name!r} to {place!r}: something "
+                        f"in between mixes them."
+                    )
+                getattr(arrivals, kind_of)[place] = torch.where(there, number, 0) - 1
+                if name is None:
+                    getattr(arrivals, kind_of)[place] = torch.where(there, 0, NONE)
+        return arrivals
+
+    def _forward(self, name: str | None, *, number: bool) -> _Arrivals:
+        """One probe with each unit's number, or with 1 for all of them."""
+        arrivals = _Arrivals()
+
+        def at_layer(own: str, kind: LayerKind) -> Callable[..., Tensor]:
+            def hook(_module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+                values = kind.columns_of(args[0]) if args[0].is_floating_point() else None
+                if values is not None:
+                    _keep_larger(arrivals.columns, own, values)
+                if own == name:
+                    return _numbered(output, kind.unit_dim, number)
+                return torch.zeros_like(output)
+
+            return hook
+
+        def between(own: str) -> Callable[..., Tensor]:
+            def hook(module: nn.Module, args: tuple[Any, ...], _output: Tensor) -> Any:
+                dim = getattr(module, "dim", 1)
+                values = args[0].movedim(dim, 0).flatten(1)
+                _keep_larger(arrivals.channels, own, values.amax(dim=1))
+                return args[0]
+
+            return hook
+
+        hooks = [
+            kind.module.register_forward_hook(at_layer(own, kind))
+            for own, kind in self.layers.items()
+        ]
+        for own, module in self.model.named_modules():
+            if isinstance(module, KEEPS_UNITS_APART):
+                hooks.append(module.register_forward_hook(between(own)))
+        args, kwargs = self.inputs
+        with torch.no_grad(), _evaluating(self.model), _removing(hooks):
+            given = args if name is None else tuple(map(_blank, args))
+            if name is None:
+                given = tuple(torch.ones_like(a) if _is_float(a) else a for a in args)
+            output = self.model(*given, **kwargs)
+        arrivals.output = name is not None and any(
+            bool((leaf != 0).any()) for leaf in tree_leaves(output) if _is_float(leaf)
+        )
+        return arrivals
+
+
+def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
+    """Each unit's number, from 1, at all of its entries; or 1 for all of them."""
+    shape = [1] * output.ndim
+    shape[dim] = -1
+    n = output.shape[dim]
+    values = torch.arange(1, n + 1) if number else torch.ones(n)
+    return values.to(output).view(shape).expand_as(output)
+
+
+def _keep_larger(places: dict[str, Tensor], name: str, values: Tensor) -> None:
+    """A layer that is used several times has what came in any of them."""
+    values = values.double().cpu()
+    places[name] = values if name not in places else torch.maximum(places[name], values)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _blank(value: Any) -> Any:
+    return torch.zeros_like(value) if _is_float(value) else value
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout; every module's own mode comes back."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def _removing(hooks: list[Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,200 @@
+"""The kinds of layers whose weights are W blocks, each in one class.
+
+A layer kind says what the W block needs of a module: its weights as one matrix a group, (groups,
+units, columns), the inputs that meet these columns, and which axis of its output holds the units.
+``register_layer`` adds a kind; docs/extending.md has an example.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from zeroone.optim.preconditioner import Diagonal, LowRank, Preconditioner
+
+ROWS = 256  # inputs of a layer that are looked at in an observed batch
+SCATTER = 2654435761  # Knuth's multiplier: consecutive numbers land far apart
+
+LAYERS: dict[type[nn.Module], "type[LayerKind]"] = {}
+
+
+def register_layer(
+    *modules: type[nn.Module],
+) -> Callable[["type[LayerKind]"], "type[LayerKind]"]:
+    """Make a layer kind responsible for these module classes and their subclasses."""
+
+    def register(kind: type[LayerKind]) -> type[LayerKind]:
+        for module in modules:
+            LAYERS[module] = kind
+        return kind
+
+    return register
+
+
+def layer_kind(module: nn.Module) -> "LayerKind | None":
+    """The kind of a module that has a W block, else None."""
+    for base in type(module).__mro__:
+        if base in LAYERS:
+            return LAYERS[base](module)
+    return None
+
+
+class LayerKind(ABC):
+    """What a W block needs of a module."""
+
+    unit_dim: ClassVar[int] = 1
+    preconditioner: ClassVar[type[Preconditioner]] = LowRank
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The weights."""
+        weight: nn.Parameter = self.module.weight
+        return weight
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """The bias, if the module has one."""
+        bias: nn.Parameter | None = getattr(self.module, "bias", None)
+        return bias
+
+    @property
+    def groups(self) -> int:
+        """How many groups of units have inputs of their own."""
+        return 1
+
+    @abstractmethod
+    def matrix(self, weight: Tensor) -> Tensor:
+        """A view of the weights or of their gradient: (groups, units, columns)."""
+
+    @abstractmethod
+    def rows(self, x: Tensor, first: int, total: int) -> Tensor:
+        """Some of the inputs that meet the columns, about ``ROWS``: (groups, rows, columns).
+
+        Args:
+            x: the samples of this process.
+            first: the number of the first of them in the whole batch. What is picked depends on
+                a sample's number only, so it is the same however the batch is shared out.
+            total: how many samples the whole batch has.
+        """
+
+    def resize(self, units: Tensor | None, columns: Tensor | None) -> None:
+        """Keep only these units and columns (None keeps all), in place."""
+        for parameter, keeps_columns in ((self.weight, True), (self.bias, False)):
+            if parameter is None:
+                continue
+            kept = parameter.data if units is None else parameter.data[units]
+            if keeps_columns and columns is not None:
+                kept = kept.flatten(1)[:, columns].unflatten(1, (-1, *kept.shape[2:]))
+            parameter.data, parameter.grad = kept.clone(), None
+        self.tell_sizes()
+
+    @abstractmethod
+    def tell_sizes(self) -> None:
+        """Set the module's own account of its sizes to those of its weights."""
+
+    @abstractmethod
+    def columns_of(self, values: Tensor) -> Tensor:
+        """One number a column, from a probe x in which each input channel is constant."""
+
+
+@register_layer(nn.Linear)
+class LinearKind(LayerKind):
+    """A dense layer; samples may have several axes, of which the last one meets the weights."""
+
+    unit_dim = -1
+
+    def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
+        return weight[None]
+
+    def rows(self, x: Tensor, first: int, total: int) -> Tensor:  # noqa: D102
+        flat = x.reshape(-1, x.shape[-1])
+        each = len(flat) // max(1, len(x))
+        stride = max(1, total * each // ROWS)
+        return flat[-(first * each) % stride :: stride][None]
+
+    def tell_sizes(self) -> None:  # noqa: D102
+        self.module.out_features, self.module.in_features = self.weight.shape
+
+    def columns_of(self, values: Tensor) -> Tensor:  # noqa: D102
+        return values.reshape(-1, values.shape[-1])[0]
+
+
+@register_layer(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+class ConvKind(LayerKind):
+    """A convolution in one to three dimensions, of any stride, padding, dilation and groups."""
+
+    @property
+    def groups(self) -> int:  # noqa: D102
+        return int(self.module.groups)
+
+    def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
+        # Kernels may lie in memory with their channels last: 'reshape' would copy those.
+        flat = weight if weight.is_contiguous() else weight.contiguous()
+        return flat.view(self.groups, weight.shape[0] // self.groups, -1)
+
+    def rows(self, x: Tensor, first: int, total: int) -> Tensor:
+        """Patches at one or a few scattered positions of each sample."""
+        module, sides = self.module, []
+        padding = module._reversed_padding_repeated_twice  # of the last axis first, both ends
+        if any(padding):
+            mode = module.padding_mode
+            x = functional.pad(x, padding, mode="constant" if mode == "zeros" else mode)
+        for d, kernel in enumerate(module.kernel_size):
+            reach = module.dilation[d] * (kernel - 1) + 1
+            x = x.unfold(2 + d, reach, module.stride[d])[..., :: module.dilation[d]]
+            sides.append(x.shape[2 + d])
+        positions = math.prod(sides)
+        each = max(1, min(positions, ROWS // max(1, total)))
+        stride = max(1, total // (4 * ROWS))  # of huge batches not every sample
+        samples = torch.arange(-first % stride, len(x), stride).repeat_interleave(each)
+        numbers = (samples + first) * each + torch.arange(len(samples)) % each
+        at = torch.unravel_index(numbers * SCATTER % 2**31 % positions, sides)
+        patches = x[(samples.to(x.device), slice(None), *(i.to(x.device) for i in at))]
+        return patches.reshape(len(samples), self.groups, -1).transpose(0, 1)
+
+    def tell_sizes(self) -> None:  # noqa: D102
+        module = self.module
+        if module.groups == module.in_channels > 1:  # depthwise: a channel goes with its units
+            module.groups = len(self.weight) * module.groups // module.out_channels
+        module.out_channels = len(self.weight)
+        module.in_channels = self.weight.shape[1] * module.groups
+
+    def columns_of(self, values: Tensor) -> Tensor:  # noqa: D102
+        channels = values[0].flatten(1).amax(dim=1)
+        return channels.repeat_interleave(math.prod(self.module.kernel_size))
+
+
+@register_layer(nn.Embedding)
+class EmbeddingKind(LayerKind):
+    """An embedding: a dense layer on one-hot tokens, whose columns are the rows of its weight."""
+
+    unit_dim = -1
+    preconditioner = Diagonal
+
+    def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
+        return weight.mT[None]
+
+    def rows(self, x: Tensor, first: int, total: int) -> Tensor:  # noqa: ARG002
+        """How often each token came."""
+        counts = torch.bincount(x.flatten(), minlength=len(self.weight))
+        return counts.to(self.weight.dtype)[None, None]
+
+    def resize(self, units: Tensor | None, columns: Tensor | None) -> None:  # noqa: ARG002
+        """Its units are the columns of the weight."""
+        if units is not None:
+            self.weight.data, self.weight.grad = self.weight.data[:, units].clone(), None
+        self.tell_sizes()
+
+    def tell_sizes(self) -> None:  # noqa: D102
+        self.module.num_embeddings, self.module.embedding_dim = self.weight.shape
+
+    def columns_of(self, values: Tensor) -> Tensor:
+        """Tokens are inputs: no unit's."""
+        return values.new_zeros(len(self.weight))

@@ -1,0 +1,206 @@
+"""What BCD sees of a forward pass: the inputs of each layer, the scales of its outputs.
+
+Hooks are attached for the batches that are observed and removed after them. All other batches run
+as they would without BCD, compiled or not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from zeroone.nn.step import Step
+from zeroone.optim.layers import LayerKind
+
+SCALE_MEMORY = 0.9  # what an observation leaves of a unit's variance
+CONSTANT = 1e-12  # variance up to which a unit's pre-activation does not vary
+# Operations of autograd's graph that pass on a common shift of all entries of a unit.
+SHIFTED = (
+    "MaxPool",
+    "AvgPool",
+    "AdaptiveAvgPool",
+    "AdaptiveMaxPool",
+    "MeanBackward",
+    "AddBackward",
+    "ViewBackward",
+    "ReshapeAlias",
+    "UnsafeView",
+    "Permute",
+    "Transpose",
+    "Clone",
+    "ToCopy",
+    "Squeeze",
+    "Unsqueeze",
+)
+
+
+@dataclass
+class Seen:
+    """What one observed batch showed of a layer, over all calls of it."""
+
+    rows: list[Tensor] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)  # its outputs in autograd's graph
+    sums: Tensor | None = None  # of each unit's outputs and of their squares
+    count: float = 0.0
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each unit's outputs."""
+        assert self.sums is not None
+        return unit_moments(self.sums, self.count)[1]
+
+
+class Observer:
+    """Hooks on the layers and the steps of a model, attached while a batch is observed."""
+
+    def __init__(self, layers: dict[str, LayerKind], steps: dict[str, Step]) -> None:
+        self.layers, self.steps = layers, steps
+        self.seen: dict[str, Seen] = {}
+        self._step_nodes: list[Any] = []
+        self._handles: list[Any] = []
+        self._balanced: set[str] | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether the next batch is observed."""
+        return bool(self._handles)
+
+    def attach(self, *, balance: bool = False) -> None:
+        """Observe from now on; ``balance`` centres the pre-activations of the first batch."""
+        self.detach()
+        self._balanced = set() if balance else None
+        for name, kind in self.layers.items():
+            hook = self._layer_hook(name, kind)
+            self._handles.append(kind.module.register_forward_hook(hook))
+        for name, module in self.steps.items():
+            self._handles.append(module.register_forward_pre_hook(self._step_hook(name)))
+
+    def detach(self) -> None:
+        """Remove all hooks, and forget what was seen."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self.seen, self._step_nodes = [], {}, []
+
+    def below_a_step(self) -> set[str]:
+        """The layers whose outputs reach a Step, found in autograd's graph of the batch."""
+        layer_of = self._layer_of()
+        return {layer_of[node] for node in _below(self._step_nodes) if node in layer_of}
+
+    def _layer_of(self) -> dict[Any, str]:
+        return {node: name for name, seen in self.seen.items() for node in seen.nodes}
+
+    def _layer_hook(self, name: str, kind: LayerKind) -> Any:
+        def look(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            if not (module.training and torch.is_grad_enabled()):
+                return
+            seen = self.seen.setdefault(name, Seen())
+            seen.nodes.append(output.grad_fn)
+            with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+                x, dtype = args[0].detach(), kind.weight.dtype
+                first, total = place_in_batch(len(x))
+                rows = kind.rows(x.to(dtype) if x.is_floating_point() else x, first, total)
+                seen.rows.append(gathered(rows))
+                sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim)
+                seen.sums = sums if seen.sums is None else seen.sums + sums
+                seen.count += count
+
+        return look
+
+    def _step_hook(self, name: str) -> Any:
+        def look(module: Step, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            B = args[0]
+            if not (module.training and torch.is_grad_enabled() and B.requires_grad):
+                return None
+            self._step_nodes.append(B.grad_fn)
+            with torch.no_grad(), torch.autocast(B.device.type, enabled=False):
+                exact = B.dtype if B.dtype == torch.float64 else torch.float32
+                mean, variance = unit_moments(*unit_sums(B.detach().to(exact), module.dim))
+                module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
+                if self._balanced is None or name in self._balanced:
+                    return None
+                self._balanced.add(name)
+                if not self._shift(B.grad_fn, mean):
+                    return None
+            return (B - module.along_units(mean, B).to(B.dtype),)
+
+        return look
+
+    def _shift(self, node: Any, mean: Tensor) -> bool:
+        """Take the mean from the bias of a layer that feeds a Step; whether there is one."""
+        layer_of, queue = self._layer_of(), [node]
+        while queue:
+            node = queue.pop(0)
+            if node in layer_of:
+                bias = self.layers[layer_of[node]].bias
+                if bias is not None and bias.shape == mean.shape:
+                    bias.sub_(mean)
+                    return True
+            elif node is not None and node.name().startswith(SHIFTED):
+                queue.extend(below for below, _ in node.next_functions)
+        return False
+
+
+def _below(nodes: list[Any]) -> Iterator[Any]:
+    """These nodes of autograd's graph and all below them."""
+    stack, done = list(nodes), set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in done:
+            continue
+        done.add(node)
+        yield node
+        stack.extend(below for below, _ in node.next_functions)
+
+
+def unit_sums(B: Tensor, dim: int) -> tuple[Tensor, float]:
+    """The sum of each unit's values and of their squares, and how many there are, on all ranks."""
+    others = [d for d in range(B.ndim) if d != dim % B.ndim]
+    sums = torch.stack([B.sum(dim=others), B.square().sum(dim=others)])
+    count = B.numel() / B.shape[dim]
+    if world_size() > 1:
+        both = torch.cat([sums.flatten(), sums.new_tensor([count])])
+        distributed.all_reduce(both)
+        sums, count = both[:-1].view_as(sums), float(both[-1])
+    return sums, count
+
+
+def unit_moments(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
+    """The mean and the variance of each unit."""
+    mean = sums[0] / count
+    return mean, (sums[1] / count - mean.square()).clamp_min(0)
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def place_in_batch(n: int) -> tuple[int, int]:
+    """Of n samples here: the number of the first one in the whole batch, and how many it has."""
+    if world_size() == 1:
+        return 0, n
+    counts = gathered_counts(n)
+    return sum(counts[: distributed.get_rank()]), sum(counts)
+
+
+def gathered_counts(n: int) -> list[int]:
+    """The n of every process."""
+    backend = distributed.get_backend()
+    device = "cuda" if "nccl" in backend and "gloo" not in backend else "cpu"
+    counts = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world_size())]
+    distributed.all_gather(counts, torch.tensor([n], device=device))
+    return [int(count) for count in counts]
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows (groups, rows, columns) of all processes, in the order of their ranks."""
+    if world_size() == 1:
+        return rows
+    counts = gathered_counts(rows.shape[1])
+    padded = rows.new_zeros(rows.shape[0], max(counts), rows.shape[2])
+    padded[:, : rows.shape[1]] = rows
+    everyone = [torch.empty_like(padded) for _ in counts]
+    distributed.all_gather(everyone, padded)
+    return torch.cat([part[:, :n] for part, n in zip(everyone, counts, strict=True)], dim=1)

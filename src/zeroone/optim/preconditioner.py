@@ -1,0 +1,232 @@
+"""The preconditioner of a W block: what the second moment of a layer's inputs says of a step.
+
+0/1 inputs have a large common mean and a few strong directions, so plain gradient steps crawl. The
+W sub-problem, min ||E - D (V - m)||^2 + delta ||D||^2 over changes D of the weights, has the
+solution G = E^T (V - m) (Q + delta I)^-1 with the covariance Q of the inputs. A batch is too small
+for its own Q, and a full running Q costs more than the network itself. ``LowRank`` keeps
+
+    Q = P diag(s) P^T + tail (I - P P^T),
+
+its strongest directions P and the mean variance of all others. Time and memory are linear in the
+number of inputs. ``Diagonal`` is for one-hot inputs, the tokens of an embedding.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+
+RANK = 64  # directions that are kept
+MEMORY = 0.98  # what an observation leaves of the past, once there is a past
+
+
+def memory(k: int) -> float:
+    """What observation k leaves of the past."""
+    return min(MEMORY, (k + 1) / (k + 10)) if k else 0.0
+
+
+@dataclass
+class Solution:
+    """The W block's solution -G for the gradients of one layer, not yet formed as a matrix.
+
+    change: the mean square change of each unit's pre-activations that G predicts, (groups, units)
+    dense: what multiplies the gradient, broadcast to (groups, units, columns)
+    left, right: the low-rank part of G, (groups, units, r) and (groups, columns, r)
+    bias: the bias's part, (groups, units), or None
+    """
+
+    change: Tensor
+    dense: Tensor
+    left: Tensor
+    right: Tensor
+    bias: Tensor | None
+
+    def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:
+        """W += size * G and offset += size * its bias, with one size a unit, (groups, units)."""
+        W.addcmul_(grad, size[:, :, None] * self.dense)
+        W.baddbmm_(self.left * size[:, :, None], self.right.mT)
+        if offset is not None and self.bias is not None:
+            offset.addcmul_(self.bias, size)
+
+
+@dataclass
+class Preconditioner(ABC):
+    """Running moments of a layer's inputs; ``tensors`` is what a checkpoint keeps."""
+
+    mean: Tensor  # of each input, (groups, columns); 0 where the layer has no bias to use it
+
+    @classmethod
+    @abstractmethod
+    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:
+        """The moments after observation k."""
+
+    @abstractmethod
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+        """The solution for gradients (groups, units, columns) and (groups, units)."""
+
+    @abstractmethod
+    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
+        """These rows of (Q + delta I)^-1 of the first group, (len(columns), all columns)."""
+
+    @abstractmethod
+    def inverse_diagonal(self, damping: float) -> Tensor:
+        """Its diagonal, (groups, columns)."""
+
+    @abstractmethod
+    def select(self, columns: Tensor) -> Self:
+        """The moments of these columns only."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass
+class LowRank(Preconditioner):
+    """Q by its strongest directions; one per group of a grouped convolution.
+
+    basis: the directions P, (groups, columns, rank)
+    strength: the variances s along them, (groups, rank)
+    total: the sum of the variances of all inputs, (groups,)
+    """
+
+    basis: Tensor
+    strength: Tensor
+    total: Tensor
+
+    @classmethod
+    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:
+        """Take inputs (groups, samples, columns) into account.
+
+        The past, as its directions times their spreads, and the new rows are stacked: the strongest
+        directions of the stack are those of the running covariance.
+        """
+        n, columns = rows.shape[1:]
+        keep = 0.0 if past is None else memory(k)
+        fresh = rows.mean(dim=1) if centre else rows.new_zeros(len(rows), columns)
+        mean = fresh if past is None else past.mean.lerp(fresh, 1 - keep)
+        stack = (rows - mean[:, None]) * ((1 - keep) / n) ** 0.5
+        total = stack.square().sum(dim=(1, 2))
+        if past is not None:
+            total = total + keep * past.total
+            kept = past.basis * (keep * past.strength).sqrt()[:, None]
+            stack = torch.cat([kept.mT, stack], dim=1)
+        basis, strength = strongest(stack, min(RANK, columns))
+        return cls(mean, basis, strength, total)
+
+    def spectrum(self, damping: float) -> tuple[Tensor, Tensor, Tensor]:
+        """(Q + delta I)^-1 = c I + P diag(w) P^T, delta = damping times the mean variance.
+
+        Gives c and the tail variance, each (groups, 1), and w, (groups, rank).
+        """
+        columns, rank = self.basis.shape[1:]
+        tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
+        delta = damping * (self.total / columns).clamp_min(torch.finfo(tail.dtype).eps)
+        c = 1 / (tail + delta)[:, None]
+        return c, tail[:, None], 1 / (self.strength + delta[:, None]) - c
+
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+        """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
+
+        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C.
+        """
+        c, tail, w = self.spectrum(damping)
+        P, m = self.basis, self.mean
+        along, squares = grad @ P, torch.linalg.vector_norm(grad, dim=2).square_()
+        if bias_grad is not None:
+            mP, mm = m[:, None] @ P, m.square().sum(dim=1, keepdim=True)
+            met = (grad @ m[:, :, None])[:, :, 0]
+            along = along - bias_grad[:, :, None] * mP
+            squares = squares - 2 * bias_grad * met + bias_grad.square() * mm
+        of_basis = along.square()
+        gains = self.strength * (w + c).square()
+        beyond = (squares - of_basis.sum(dim=2)).clamp_min(0)
+        change = (of_basis @ gains[:, :, None])[:, :, 0] + tail * c.square() * beyond
+        left, right, bias = along * w[:, None], P, None
+        if bias_grad is not None:
+            bias = bias_grad - c * (met - bias_grad * mm) - (left * mP).sum(dim=2)
+            left = torch.cat([left, -(c * bias_grad)[:, :, None]], dim=2)
+            right = torch.cat([P, m[:, :, None]], dim=2)
+        return Solution(change, c[:, :, None], left, right, bias)
+
+    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
+        c, _, w = self.spectrum(damping)
+        rows = (self.basis[0, columns] * w[0]) @ self.basis[0].T
+        rows[torch.arange(len(columns)), columns] += c[0, 0]
+        return rows
+
+    def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
+        c, _, w = self.spectrum(damping)
+        return c + (self.basis.square() * w[:, None]).sum(dim=2)
+
+    def select(self, columns: Tensor) -> Self:
+        """The directions lose their other entries; the next observation makes them orthogonal."""
+        left = self.basis[:, columns]
+        share = len(columns) / self.basis.shape[1]
+        tail = (self.total - self.strength.sum(dim=1)).clamp_min(0)
+        kept = (left.square().sum(dim=1) * self.strength).sum(dim=1) + share * tail
+        stack = (left * self.strength.sqrt()[:, None]).mT
+        basis, strength = strongest(stack, min(RANK, len(columns)))
+        return type(self)(self.mean[:, columns].contiguous(), basis, strength, kept)
+
+
+@dataclass
+class Diagonal(Preconditioner):
+    """For one-hot inputs: Q is nearly the diagonal of the tokens' frequencies.
+
+    frequency: of each token, (1, tokens)
+    """
+
+    frequency: Tensor
+
+    @classmethod
+    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:  # noqa: ARG003
+        """``rows``: how often each token came, (1, 1, tokens)."""
+        fresh = rows[:, 0] / rows.sum().clamp_min(1)
+        frequency = fresh if past is None else past.frequency.lerp(fresh, 1 - memory(k))
+        return cls(torch.zeros_like(frequency), frequency)
+
+    def _inverse(self, damping: float) -> Tensor:
+        return 1 / (self.frequency + damping * self.frequency.mean())
+
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+        """Each token's column for itself."""
+        c = self._inverse(damping)
+        change = grad.square() @ (self.frequency * c.square())[:, :, None]
+        none = grad.new_zeros(1, grad.shape[1], 0)
+        return Solution(
+            change[:, :, 0], c[:, None], none, grad.new_zeros(1, grad.shape[2], 0), bias_grad
+        )
+
+    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
+        return torch.diag_embed(self._inverse(damping)[0])[columns]
+
+    def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
+        return self._inverse(damping)
+
+    def select(self, columns: Tensor) -> Self:  # noqa: D102
+        return type(self)(self.mean[:, columns], self.frequency[:, columns])
+
+
+def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """The ``rank`` leading eigenvectors and eigenvalues of stack^T stack, of each group.
+
+    The smaller of the two Gram matrices is decomposed. What has no variance gets a zero direction.
+    """
+    n, columns = stack.shape[1:]
+    if not bool(stack.isfinite().all()):  # what comes of it is seen as a loss that is not finite
+        shape = (len(stack), columns, rank)
+        return stack.new_full(shape, torch.nan), stack.new_full(shape[::2], torch.nan)
+    by_rows = n < columns
+    values, vectors = torch.linalg.eigh(stack @ stack.mT if by_rows else stack.mT @ stack)
+    lacking = max(0, rank - values.shape[1])
+    strength = torch.nn.functional.pad(values[:, -rank:].clamp_min(0), (lacking, 0))
+    basis = torch.nn.functional.pad(vectors[:, :, -rank:], (lacking, 0))
+    floor = 10 * torch.finfo(stack.dtype).eps * strength[:, -1:]
+    strength = torch.where(strength > floor, strength, 0)
+    if by_rows:
+        length = torch.where(strength > 0, strength, 1).sqrt()
+        basis = stack.mT @ (basis / length[:, None])
+    return basis * (strength > 0)[:, None], strength

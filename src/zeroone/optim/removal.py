@@ -1,0 +1,242 @@
+"""Units that leave a model while BCD trains it, by ``keep`` or ``lam``."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.checks import InputError, not_negative, share
+from zeroone.optim.graph import INPUT, UnitGraph, unit_graph
+from zeroone.optim.pruning import BEGIN, END, EVENTS, empty_columns, kept_share, removal_costs
+
+if TYPE_CHECKING:
+    from zeroone.optim.bcd import BCD
+
+PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "scale")
+
+
+class Removal:
+    """Removes units of a model in place: their rows, their columns, and what lies in between."""
+
+    def __init__(self, bcd: "BCD", keep: float | None, lam: float) -> None:
+        if keep is not None and lam:
+            raise InputError("give either lam or keep, not both.")
+        if keep is not None and share("keep", keep) == 0:
+            raise InputError(f"keep must be above 0 and at most 1, got {keep!r}.")
+        if bcd.total_steps is None:
+            raise InputError("lam and keep need to know when the training ends: total_steps.")
+        self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
+        self.units = {name: torch.arange(_n_units(bcd, name)) for name in bcd.layers}
+        self.widths: dict[str, int] = {name: len(units) for name, units in self.units.items()}
+        self.typical: dict[str, float] = {}  # the mean cost of a unit when units began to leave
+        self.graph: UnitGraph | None = None
+        self._inputs: Any = None
+        self._handle: Any = bcd.model.register_forward_pre_hook(self._remember, with_kwargs=True)
+
+    def _remember(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep one sample of the first batch as an example for the probes."""
+
+        def one(value: Any) -> Any:
+            return value[:1].detach().clone() if isinstance(value, Tensor) else value
+
+        self._inputs = (tuple(map(one, args)), {name: one(v) for name, v in kwargs.items()})
+        self._handle.remove()
+
+    @property
+    def settled(self) -> bool:
+        """Whether no more units will leave."""
+        return 1 - self.bcd.left >= END + 1 / EVENTS
+
+    def after_batch(self) -> None:
+        """Remove units that are not worth their price, now and then."""
+        k, total = self.bcd.k, self.bcd.total_steps
+        assert total is not None
+        due = k % max(1, total // EVENTS) == 0 or k == total
+        if not due or 1 - self.bcd.left < BEGIN:
+            return
+        self.graph = unit_graph(self.bcd.model, self.bcd.layers, self._inputs)
+        done: set[int] = set()
+        gone: list[Tensor] = []
+        costs = self._label_costs()
+        for name, labels in reversed(self.graph.units.items()):
+            own = torch.tensor(
+                [x for x in labels.unique().tolist() if x >= 0 and x not in done], dtype=torch.long
+            )
+            done.update(own.tolist())
+            if len(own):
+                gone.append(own[self._leaving(name, costs[own])])
+        if gone:
+            self._remove(torch.cat(gone))
+        if self.lam:
+            for name in self.graph.columns:
+                self._empty_inputs(name)
+
+    def _leaving(self, name: str, costs: Tensor) -> Tensor:
+        """Which of a layer's units leave now, as indices."""
+        if self.keep is not None:
+            wanted = kept_share(self.keep, 1 - self.bcd.left) * self.widths[name]
+            surplus = max(0, len(costs) - max(1, round(wanted)))
+            return costs.argsort(stable=True)[:surplus]
+        return self._unpaid(name, costs)
+
+    def _unpaid(self, name: str, costs: Tensor) -> Tensor:
+        """With ``lam``: those that cost less to remove than their price.
+
+        The price is fixed when units begin to leave: relative to the mean of those that are left
+        it would rise with every unit that goes. The most valuable one always stays.
+        """
+        if 1 - self.bcd.left > END:
+            return torch.empty(0, dtype=torch.long)
+        typical = self.typical.setdefault(name, float(costs.mean()))
+        gone = (costs > 0) & (costs <= 2 * self.lam * typical)
+        gone[costs.argmax()] = False
+        return gone.nonzero().flatten()
+
+    def _column_costs(self, name: str) -> Tensor:
+        """Of every column of a layer; changes of hidden units count in units of their scales."""
+        bcd, kind = self.bcd, self.bcd.layers[name]
+        W = kind.matrix(kind.weight.data)
+        if name in bcd.hidden:
+            W = W / bcd.state[kind.weight]["variance"].view(*W.shape[:2], 1).clamp_min(1e-12).sqrt()
+        diagonal = bcd.moments[name].inverse_diagonal(bcd.damping_of(name))
+        costs = [removal_costs(w, d) for w, d in zip(W, diagonal, strict=True)]
+        return torch.cat(costs).double().cpu()
+
+    def _label_costs(self) -> Tensor:
+        """The cost of each label: that of its columns, in all layers together."""
+        assert self.graph is not None
+        costs = torch.zeros(max(1, self.graph.n_labels), dtype=torch.float64)
+        for name, labels in self.graph.columns.items():
+            used = labels >= 0
+            if name in self.bcd.moments and bool(used.any()):
+                costs.index_add_(0, labels[used], self._column_costs(name)[used])
+        return costs
+
+    def _remove(self, gone: Tensor) -> None:
+        """Take these labels out of the model and of the optimizer's state."""
+        assert self.graph is not None
+        if not len(gone):
+            return
+        for name, kind in self.bcd.layers.items():
+            columns = self.graph.columns.get(name)
+            stay_columns = None
+            if columns is not None and kind.groups == 1:
+                leaving = torch.isin(columns, gone)
+                if bool(leaving.any()):
+                    self._empty(name, leaving.nonzero().flatten())
+                    stay_columns = (~leaving).nonzero().flatten()
+            leaving = torch.isin(self.graph.units[name], gone)
+            stay_units = (~leaving).nonzero().flatten() if bool(leaving.any()) else None
+            if stay_columns is not None or stay_units is not None:
+                self._resize(name, stay_units, stay_columns)
+        for name, labels in self.graph.channels.items():
+            leaving = torch.isin(labels, gone)
+            if bool(leaving.any()):
+                self._resize_between(name, (~leaving).nonzero().flatten())
+
+    def _empty(self, name: str, columns: Tensor) -> None:
+        """Empty columns of a layer, or of what its projection is made of."""
+        bcd, kind = self.bcd, self.bcd.layers[name]
+        state = bcd.state[kind.weight]
+        weight = state.get("latent", kind.weight.data)
+        bias = state.get("latent_bias", None if kind.bias is None else kind.bias.data)
+        W = kind.matrix(weight)
+        columns = columns.to(W.device)
+        empty_columns(W[0], bias, bcd.moments[name], bcd.damping_of(name), columns)
+        if W.data_ptr() != weight.data_ptr():
+            weight.copy_(W.view(weight.shape))
+        bcd.project(name)
+
+    def _empty_inputs(self, name: str) -> None:
+        """With ``lam``: empty the columns of inputs that are not worth their price, for good."""
+        assert self.graph is not None
+        bcd, kind = self.bcd, self.bcd.layers[name]
+        group = bcd.group_of(name)
+        if name not in bcd.moments or kind.groups > 1 or group["weights"] == "binary":
+            return
+        from_input = (self.graph.columns[name] == INPUT).nonzero().flatten()
+        if not len(from_input) or kind.weight.ndim < 2:
+            return
+        size = kind.weight[0, 0].numel()  # columns of one input channel
+        state = bcd.state[kind.weight]
+        dead = state.get("dead", torch.zeros(kind.matrix(kind.weight).shape[2], dtype=torch.bool))
+        costs = self._column_costs(name)[from_input].masked_fill(dead[from_input].cpu(), 0)
+        channels = costs.reshape(-1, size).sum(dim=1)
+        gone = self._unpaid(f"inputs of {name}", channels)
+        if not len(gone):
+            return
+        columns = from_input.reshape(-1, size)[gone].flatten()
+        self._empty(name, columns)
+        dead = dead.clone()
+        dead[columns] = True
+        state["dead"] = dead
+
+    def _resize(self, name: str, units: Tensor | None, columns: Tensor | None) -> None:
+        """Shrink a layer, its moments, and its state."""
+        bcd, kind = self.bcd, self.bcd.layers[name]
+        device = kind.weight.device
+        units = None if units is None else units.to(device)
+        columns = None if columns is None else columns.to(device)
+        state = bcd.state[kind.weight]
+        groups = kind.groups
+        kind.resize(units, columns)
+        if units is not None:
+            self.units[name] = self.units[name][units.cpu()]
+            state["variance"] = state["variance"][units]
+        for key in ("latent", "latent_bias"):
+            T = state.get(key)
+            if T is not None:
+                T = T if units is None else T[units]
+                if key == "latent" and columns is not None:
+                    T = T.flatten(1)[:, columns].unflatten(1, (-1, *T.shape[2:]))
+                state[key] = T.clone()
+        if "dead" in state and columns is not None:
+            state["dead"] = state["dead"][columns.cpu()]
+        if columns is not None:
+            bcd.moments[name] = bcd.moments[name].select(columns)
+        elif groups > 1 and units is not None:  # depthwise: each channel has moments of its own
+            moments = bcd.moments[name]
+            channels = (units // (len(self._old_units(groups, units)) or 1)).unique()
+            bcd.moments[name] = type(moments)(
+                **{key: T[channels] for key, T in moments.tensors().items()}
+            )
+
+    @staticmethod
+    def _old_units(groups: int, units: Tensor) -> range:
+        """The units of one channel of a depthwise convolution."""
+        return range(max(1, (int(units.max()) + 1) // groups))
+
+    def _resize_between(self, name: str, stay: Tensor) -> None:
+        """Shrink what has one entry a unit: BatchNorm, PReLU, the scales of a Step."""
+        module = self.bcd.model.get_submodule(name)
+        n = len(self.graph.channels[name]) if self.graph is not None else 0
+        for key in PER_CHANNEL:
+            T = getattr(module, key, None)
+            if not isinstance(T, Tensor) or T.ndim == 0 or len(T) != n:
+                continue
+            kept = T.data[stay.to(T.device)].clone()
+            if isinstance(T, nn.Parameter):
+                state = self.bcd.state.get(T, {})
+                for moment, value in state.items():
+                    state[moment] = value[stay.to(T.device)].clone()
+                T.data, T.grad = kept, None
+            else:
+                setattr(module, key, kept)
+        for key in ("num_features", "num_parameters"):
+            if hasattr(module, key) and getattr(module, key) > 1:
+                setattr(module, key, len(stay))
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"units": self.units, "widths": self.widths, "typical": self.typical}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from ``state()``."""
+        self.units = dict(state["units"])
+        self.widths, self.typical = dict(state["widths"]), dict(state["typical"])
+
+
+def _n_units(bcd: "BCD", name: str) -> int:
+    kind = bcd.layers[name]
+    groups, units, _ = kind.matrix(kind.weight.data).shape
+    return groups * units
