@@ -11,6 +11,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 
 from measure import begin, finish, parser
 from zeroone.baselines.adam import AdamRule
@@ -21,8 +23,6 @@ from zeroone.heads import SoftmaxCE
 from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.parts import Part
 from zeroone.training.rule import StochasticRule

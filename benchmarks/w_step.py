@@ -6,6 +6,8 @@ epochs on 20,000 images of MNIST, for the hidden layers.
 """
 
 import torch
+from zeroone.solvers.stochastic import StochasticBCD
+from zeroone.solvers.stochastic_settings import StochasticSettings
 
 from measure import begin, finish, parser
 from zeroone.data.files import load_data
@@ -14,8 +16,6 @@ from zeroone.inputs import check_inputs
 from zeroone.network import Network
 from zeroone.parallel import Share
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.parts import Part
 

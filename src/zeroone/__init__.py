@@ -19,35 +19,40 @@ __all__ = [
     "compress",
     "from_torch",
     "load",
+    "nn",
+    "optim",
     "quantise",
     "to_torch",
     "train",
 ]
 
 if TYPE_CHECKING:
+    from zeroone import nn, optim
     from zeroone.compression import compress
     from zeroone.deploy import IntegerModel, load, quantise
     from zeroone.estimator import ZeroOneClassifier
-    from zeroone.interop import Step, from_torch, to_torch
+    from zeroone.interop import from_torch, to_torch
     from zeroone.network import Network
+    from zeroone.nn import Step
     from zeroone.solvers.exact import ExactSettings
-    from zeroone.solvers.stochastic_settings import StochasticSettings
     from zeroone.training import (
         Callback,
         CSVLogger,
+        StochasticSettings,
         TensorBoardLogger,
         TrainSettings,
         train,
     )
 
+_PACKAGES = ("nn", "optim")
 _HOME = {
     "CSVLogger": "zeroone.training",
     "Callback": "zeroone.training",
     "ExactSettings": "zeroone.solvers.exact",
     "IntegerModel": "zeroone.deploy",
     "Network": "zeroone.network",
-    "StochasticSettings": "zeroone.solvers.stochastic_settings",
-    "Step": "zeroone.interop",
+    "StochasticSettings": "zeroone.training",
+    "Step": "zeroone.nn",
     "TensorBoardLogger": "zeroone.training",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
@@ -62,10 +67,12 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that importing zeroone stays light."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'zeroone' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _PACKAGES:
+        return import_module(f"zeroone.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'zeroone' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 

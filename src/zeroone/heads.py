@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from zeroone.checks import InputError, not_negative, one_of
 from zeroone.ops import hardmax, next_up, one_hot
@@ -34,8 +35,8 @@ class Head(ABC):
         """The U_h block; ``printed`` asks for the paper's own formula where it differs."""
 
     @abstractmethod
-    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The change of the scores that stochastic BCD asks for: E_h = U_h - B."""
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """What stochastic BCD minimises, for each sample: minus its gradient is E_h = U_h - B."""
 
     @abstractmethod
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
@@ -91,18 +92,19 @@ class HardmaxMSE(Head):
         stays = too_dear & (self.losses(B, y) > 0)
         return torch.where(stays[:, None], kept, projected)
 
-    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """E_h = U_h - B of the U_h block for mu -> 0: every sample is worth its projection.
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """1/2 ||b - u||^2 with u = projection of b: its gradient is b - u, as {u} is convex.
 
+        E_h = u - b is the U_h block for mu -> 0: every sample is worth its projection.
         ``smoothing`` is what label smoothing is to the softmax head, a pull against too much
         certainty: where the class leads by more than the margin, its score is lowered by that
         share of the excess.
         """
-        E = self._project(B, y) - B
-        own = y[:, None]
-        rival = self._raised(B, y).scatter(1, own, -torch.inf).amax(dim=1, keepdim=True)
-        excess = (B.gather(1, own) - rival).clamp_min(0)
-        return E.scatter_add_(1, own, -smoothing * excess)
+        with torch.no_grad():
+            U = self._project(B, y)
+            rival = self._raised(B, y).scatter(1, y[:, None], -torch.inf).amax(dim=1)
+        excess = (B.gather(1, y[:, None])[:, 0] - rival).clamp_min(0)
+        return (B - U).square().sum(dim=1) / 2 + smoothing / 2 * excess.square()
 
     def _project(self, B: Tensor, y: Tensor) -> Tensor:
         """Project onto {u_y >= u_j + margin}, then let u_y strictly exceed: sort and average.
@@ -188,15 +190,9 @@ class SoftmaxCE(Head):
             U = self._line_search(U, _newton_direction(P, G, mu), G, B, y, mu)
         return U
 
-    def residual(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """E_h = t - softmax(b), one gradient step of the cross entropy from B.
-
-        The target t is 1 - smoothing for the sample's class, the rest shared by all classes
-        (label smoothing: Szegedy et al. 2016).
-        """
-        E = torch.softmax(B, dim=1).neg_().add_(smoothing / B.shape[1])
-        own = torch.full((len(y), 1), 1 - smoothing, dtype=B.dtype, device=B.device)
-        return E.scatter_add_(1, y[:, None], own)
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross entropy, of which U_h takes one gradient step."""
+        return functional.cross_entropy(B, y, label_smoothing=smoothing, reduction="none")
 
     def _line_search(
         self, U: Tensor, direction: Tensor, G: Tensor, B: Tensor, y: Tensor, mu: float

@@ -19,27 +19,22 @@ from zeroone.checks import InputError
 from zeroone.heads import make_head
 from zeroone.layers import Layer, naming, recent
 from zeroone.network import ClassLabel, Network
+from zeroone.nn import Step
 from zeroone.operators import Conv2d, Dense, Operator, Shape
-from zeroone.ops import step
+from zeroone.ops import channels_last
 from zeroone.pooling import AvgPool, MaxPool, NoPool, Pool, make_pool
 from zeroone.scaling import Scaling
-
-
-class Step(nn.Module):
-    """1 where u > 0, else 0. It has no gradient."""
-
-    def forward(self, u: Tensor) -> Tensor:
-        """The bits."""
-        return step(u)
 
 
 class ZeroOneLayer(nn.Module):
     """A linear map, perhaps a shortcut beside it, and a pooling."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, convolution: type[nn.Conv2d]) -> None:
         super().__init__()
-        self.linear = as_module(layer.operator)
-        self.shortcut = None if layer.shortcut is None else as_module(layer.shortcut)
+        self.linear = as_module(layer.operator, convolution)
+        self.shortcut = None
+        if layer.shortcut is not None:
+            self.shortcut = as_module(layer.shortcut, convolution)
         self.skip = layer.skip
         self.shape_in = layer.operator.shape_in
         self.shape_skipped = None if layer.shortcut is None else layer.shortcut.shape_in
@@ -57,13 +52,46 @@ class ZeroOneLayer(nn.Module):
         """A copy as a network has it."""
         shortcut = None
         if self.shortcut is not None and self.shape_skipped is not None:
-            shortcut = as_operator(self.shortcut, self.shape_skipped)
-        return Layer(
-            as_operator(self.linear, self.shape_in), _as_pool(self.pool), shortcut, self.skip
-        )
+            shortcut = as_operator(self.shortcut, _fed(self.shortcut, self.shape_skipped))
+        operator = as_operator(self.linear, _fed(self.linear, self.shape_in))
+        return Layer(operator, _as_pool(self.pool), shortcut, self.skip)
 
 
-class ZeroOneModule(nn.Module):
+class ZeroOneLayers(nn.Module):
+    """The layers of a 0/1 network: scaled inputs (or a body's features) in, scores out."""
+
+    def __init__(self, network: Network, convolution: type[nn.Conv2d] = nn.Conv2d) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(ZeroOneLayer(layer, convolution) for layer in network.layers)
+        self.steps = nn.ModuleList(Step() for _ in network.layers[:-1])
+
+    def forward(self, V0: Tensor) -> Tensor:
+        """The scores."""
+        V = recent(V0, (layer.skip for layer in self._layers))
+        for layer, step in zip(self._layers, self.steps, strict=False):  # the last has none
+            V.append(step(layer(V)))
+        scores: Tensor = self._layers[-1](V)
+        return scores
+
+    @property
+    def activations(self) -> list[Step]:
+        """The steps, the first one first."""
+        return [step for step in self.steps if isinstance(step, Step)]
+
+    @property
+    def _layers(self) -> list[ZeroOneLayer]:
+        return [layer for layer in self.layers if isinstance(layer, ZeroOneLayer)]
+
+    def as_layers(self) -> list[Layer]:
+        """Copies as a network has them."""
+        layers = []
+        for i, layer in enumerate(self._layers):
+            with naming(f"layer {i + 1}"):
+                layers.append(layer.as_layer())
+        return layers
+
+
+class ZeroOneModule(ZeroOneLayers):
     """A 0/1 network: flattened raw samples in, the scores of the classes out."""
 
     centre: Tensor
@@ -71,40 +99,24 @@ class ZeroOneModule(nn.Module):
     taken: Tensor | None
 
     def __init__(self, network: Network) -> None:
-        super().__init__()
+        super().__init__(network)
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
         self.register_buffer("taken", network.scaling.taken)
         self.ranges = network.scaling.inputs
         self.body = deepcopy(network.body)
-        self.layers = nn.ModuleList(ZeroOneLayer(layer) for layer in network.layers)
-        self.step = Step()
         self.head, self.classes = network.head, list(network.classes)
         self.feature_names = network.feature_names
 
     def forward(self, X: Tensor) -> Tensor:
         """The scores; samples may keep the axes of images."""
         V0 = Scaling(self.centre, self.scale, self.taken).apply(X.flatten(1))
-        if self.body is not None:
-            V0 = self.body(V0)
-        V = recent(V0, (layer.skip for layer in self._layers))
-        for layer in self._layers[:-1]:
-            V.append(self.step(layer(V)))
-        scores: Tensor = self._layers[-1](V)
-        return scores
-
-    @property
-    def _layers(self) -> list[ZeroOneLayer]:
-        return [layer for layer in self.layers if isinstance(layer, ZeroOneLayer)]
+        return super().forward(V0 if self.body is None else self.body(V0))
 
     def as_network(self) -> Network:
         """A network with copies of the tensors."""
-        layers = []
-        for i, layer in enumerate(self._layers):
-            with naming(f"layer {i + 1}"):
-                layers.append(layer.as_layer())
         scaling = Scaling(self.centre.clone(), self.scale.clone(), self.taken, self.ranges)
-        network = Network(layers, self.head, scaling, self.classes, deepcopy(self.body))
+        network = Network(self.as_layers(), self.head, scaling, self.classes, deepcopy(self.body))
         network.feature_names = self.feature_names
         return network
 
@@ -183,12 +195,14 @@ def _read_linear(module: nn.Linear | nn.Conv2d, shape: Shape | None, where: str)
     return as_operator(module, shape or (found,))
 
 
-def as_module(operator: Operator) -> nn.Linear | nn.Conv2d:
+def as_module(
+    operator: Operator, convolution: type[nn.Conv2d] = nn.Conv2d
+) -> nn.Linear | nn.Conv2d:
     """A copy of an operator in torch's terms."""
     with torch.device("meta"):
         linear: nn.Linear | nn.Conv2d
         if isinstance(operator, Conv2d):
-            linear = nn.Conv2d(
+            linear = convolution(
                 operator.n_in,
                 operator.n_out,
                 operator.kernel,
@@ -237,7 +251,17 @@ def _side(size: int | tuple[int, ...]) -> int | None:
 
 def _fitting(linear: nn.Module, V: Tensor, shape: Shape) -> Tensor:
     """Activations as a linear map takes them: images, or what is flat."""
-    return V.flatten(1) if isinstance(linear, nn.Linear) else V.reshape(-1, *shape)
+    if isinstance(linear, nn.Linear):
+        return V.flatten(1)
+    return channels_last(V.reshape(-1, *_fed(linear, shape)))
+
+
+def _fed(linear: nn.Module, shape: Shape) -> Shape:
+    """The shape of a sample with as many units as feed the layer now: some may have left."""
+    if isinstance(linear, nn.Conv2d):
+        return (linear.in_channels, *shape[1:])
+    assert isinstance(linear, nn.Linear)
+    return (linear.in_features // math.prod(shape[1:]), *shape[1:])
 
 
 def _pool_module(pool: Pool) -> nn.Module:

@@ -1,34 +1,33 @@
-"""Several processes that train one network together: only this file knows torch.distributed.
+"""Several processes that train one network together: torchrun, gloo or nccl, and torch's DDP.
 
 BCD splits over samples exactly: U and V belong to their samples, and all that a W block needs of
-them are sums. A solver asks its ``Team`` for these; alone, a team has nothing to add.
+them are sums. ``DistributedDataParallel`` adds up the gradients of stochastic BCD; the exact solver
+and the scores ask their ``Team`` for sums. Alone, a team has nothing to add.
 """
 
 import os
-import time
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zeroone.checks import InputError
 from zeroone.device import find_device
-from zeroone.postbox import Postbox, join, reserve
-from zeroone.watch import LostRankError, Watch
 
-LONGEST_WAIT = timedelta(hours=24)  # for a sum: who hangs is found by the watch, not by this
 NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what torchrun tells a process
-SWITCH = "ZEROONE_SHARED_MEMORY"
-MOST_READERS = 8  # each reads what every other wrote
+TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
+LONGEST_WAIT = 600.0
 Value = TypeVar("Value")
-Later = Callable[[], Tensor]  # what waits for a tensor
-Combine = Callable[[list[Tensor]], Tensor]  # what makes one of all ranks'
+
+
+class LostRankError(InputError):
+    """Another rank is gone, or does not answer."""
 
 
 class Team:
@@ -44,22 +43,8 @@ class Team:
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks."""
 
-    def sum_symmetric_(self, matrix: Tensor) -> None:
-        """The same of a symmetric matrix."""
-
     def largest_(self, tensor: Tensor) -> None:
         """Replace a tensor by the largest over the ranks, entry by entry."""
-
-    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:  # noqa: ARG002
-        """Begin to add up tensors; what is returned waits for the sums and gives them.
-
-        ``name``: what they are, the same from batch to batch; "" for what must not be rounded.
-        """
-        return lambda: list(tensors)
-
-    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:  # noqa: ARG002
-        """Begin to collect n rows, of which this rank has its ``chunk``."""
-        return lambda: own
 
     def total(self, *numbers: float) -> list[float]:
         """Sums of numbers, in double precision."""
@@ -77,17 +62,20 @@ class Team:
         """What the first rank says."""
         return value
 
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module whose gradients are the mean over the ranks."""
+        return module
+
+    def listen(self, call: Callable[[], Value]) -> Value:
+        """Call what talks to other ranks; a lost one ends this one in one sentence."""
+        return call()
+
     def describe(self) -> dict[str, Any]:
-        """For a record: how many ranks there are, and what they said to each other."""
+        """For a record: how many ranks there are."""
         return {"count": self.size}
 
     def keep_state_in(self, path: Path) -> None:
         """Where the state of the run is kept, for whoever has to say how to go on."""
-
-    def chunk(self, n: int) -> slice:
-        """The part of n rows that is this rank's, of the same size for all but the last."""
-        each = -(-n // self.size)
-        return slice(min(n, each * self.rank), min(n, each * (self.rank + 1)))
 
     def slice(self, n: int) -> slice:
         """The part of n samples that is this rank's, where all ranks have all of them."""
@@ -98,97 +86,28 @@ ALONE = Team()
 
 
 class Ranks(Team):
-    """The processes of a ``torch.distributed`` group, the default one.
+    """The processes of ``torch.distributed``'s default group.
 
-    On one machine messages go through memory that all see (see ``share_memory``), elsewhere and
-    where they do not fit through the group.
-
-    ``sent``: bytes that were handed over to the group, ``shared``: to memory, and ``waited``:
-    seconds for others', in the group.
-    ``halved``: sums of W blocks travel as bfloat16; what this rank's rounding takes away is added
-    to its next.
+    ``halved``: gradients travel as bfloat16.
     """
 
-    def __init__(self, watch: Watch | None = None, *, halved: bool = False) -> None:
+    def __init__(self, *, halved: bool = False) -> None:
         from torch import distributed
 
         self._distributed: Any = distributed
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-        self.watch, self.halved = watch, halved
-        self.sent, self.shared, self.waited = 0, 0, 0.0
-        self._missing: dict[str, Tensor] = {}
-        self.postbox: Postbox | None = None
-
-    def share_memory(self) -> None:
-        """Use memory for messages, if the ranks are on one machine and have room there."""
-        found = self.first_word(reserve(self.size) if self.is_first else None)
-        if found is None:
-            return
-        path, half = found
-        try:
-            postbox = join(path, self.rank, self.size, half)
-            everyone = self.total(postbox is not None)[0] == self.size
-        finally:
-            if self.is_first:
-                path.unlink()  # it lives as long as the ranks do
-        self.postbox = postbox if everyone else None
+        self.halved = halved
+        self.state: Path | None = None
 
     def sum_(self, *tensors: Tensor) -> None:
-        """Small ones of one dtype travel together."""
-        for tensor, total in zip(tensors, self.sum_later("", *tensors)(), strict=True):
-            tensor.copy_(total)
-
-    def sum_symmetric_(self, matrix: Tensor) -> None:
-        """As a triangle, half the traffic; where there is no traffic, as it is."""
-        if self.postbox is not None and self.postbox.takes(matrix):
-            self.sum_(matrix)
-            return
-        i, j = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
-        half = matrix[i, j]
-        self.sum_(half)
-        matrix[i, j] = half
-        matrix[j, i] = half
+        """Each in a message of its own."""
+        for tensor in tensors:
+            self.listen(lambda T=tensor: self._distributed.all_reduce(T))  # type: ignore[misc]
 
     def largest_(self, tensor: Tensor) -> None:
         """Like a sum."""
-        tensor.copy_(self._combine_later([tensor], largest=True)().view_as(tensor))
-
-    def sum_later(self, name: str, *tensors: Tensor) -> Callable[[], list[Tensor]]:
-        """The sums travel together, while other work is done."""
-        if not tensors:
-            return list
-        sent, dtype = list(tensors), tensors[0].dtype
-        if self.halved and name:
-            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-            sent = [self._rounded(flat, name)]
-        totals = self._combine_later(sent)
-
-        def wait() -> list[Tensor]:
-            parts = torch.split(totals().to(dtype), [tensor.numel() for tensor in tensors])
-            return [p.view_as(tensor) for p, tensor in zip(parts, tensors, strict=True)]
-
-        return wait
-
-    def gather_later(self, own: Tensor, n: int) -> Callable[[], Tensor]:
-        """Chunks of one size travel; what the last ones lack is left away at the end."""
-        each = -(-n // self.size)
-        sent = own.new_zeros(each, *own.shape[1:])
-        sent[: len(own)] = own
-        read = self._post(sent)
-        if read is not None:
-            return lambda: read(torch.cat).view(-1, *own.shape[1:])[:n]
-        everyone = own.new_empty(each * self.size, *own.shape[1:])
-        # Older versions of torch have it by its older name.
-        names = ("all_gather_single", "all_gather_into_tensor")
-        gather = next(getattr(self._distributed, x) for x in names if hasattr(self._distributed, x))
-        self.sent += _bytes(sent)
-        work = self._try(lambda: gather(everyone, sent, async_op=True))
-
-        def wait() -> Tensor:
-            self._wait(work.wait)
-            return everyone[:n]
-
-        return wait
+        how = self._distributed.ReduceOp.MAX
+        self.listen(lambda: self._distributed.all_reduce(tensor, op=how))
 
     def total(self, *numbers: float) -> list[float]:
         """In one message."""
@@ -213,90 +132,36 @@ class Ranks(Team):
         """Sent to all."""
         box = [value]
         cpu = torch.device("cpu")
-        self._wait(lambda: self._distributed.broadcast_object_list(box, device=cpu))
+        self.listen(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
 
-    def wait_for_all(self) -> None:
-        """Until every rank has come here."""
-        self._wait(self._distributed.barrier)
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """``DistributedDataParallel``."""
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    def describe(self) -> dict[str, Any]:
-        """With the bytes that this rank handed over, and the seconds that it waited for sums."""
-        waited = self.waited + (0.0 if self.postbox is None else self.postbox.waited)
-        said = {"bytes_sent": self.sent, "bytes_shared": self.shared, "waited": waited}
-        return {"count": self.size} | said
+        whole = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
+        if self.halved:
+            whole.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        return whole
 
-    def keep_state_in(self, path: Path) -> None:
-        """The watch may have to say it."""
-        if self.watch is not None:
-            self.watch.state = path
-
-    def _rounded(self, tensor: Tensor, name: str) -> Tensor:
-        """As bfloat16; what is lost stays here until the next time."""
-        missing = self._missing.get(name)
-        wanted = tensor if missing is None or missing.shape != tensor.shape else tensor + missing
-        sent = wanted.to(torch.bfloat16)
-        self._missing[name] = wanted - sent
-        return sent
-
-    def _combine_later(self, tensors: list[Tensor], *, largest: bool = False) -> Later:
-        """Begin to add up tensors of one dtype, or to find the largest; the result is flat."""
-        if len({tensor.dtype for tensor in tensors}) > 1:
-            raise ValueError("tensors that travel together are of one dtype")
-        read = self._post(*tensors)
-        if read is not None:
-            pairwise = torch.maximum if largest else torch.add
-            return lambda: read(lambda found: reduce(pairwise, map(_widened, found)))
-        ways = self._distributed.ReduceOp
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self.sent += _bytes(flat)
-        how = ways.MAX if largest else ways.SUM
-        work = self._try(lambda: self._distributed.all_reduce(flat, op=how, async_op=True))
-
-        def wait() -> Tensor:
-            self._wait(work.wait)
-            return flat
-
-        return wait
-
-    def _post(self, *tensors: Tensor) -> Callable[[Combine], Tensor] | None:
-        """Show tensors to the others in memory, if they fit; what is returned reads all ranks'."""
-        postbox = self.postbox
-        if postbox is None:
-            return None
-        note = self._try(lambda: postbox.post(*tensors, wait=self._look))
-        if note is None:
-            return None
-        self.shared += sum(map(_bytes, tensors))
-
-        def read(combine: Combine) -> Tensor:
-            made = combine(self._try(lambda: postbox.read(note, self._look)))
-            postbox.close(note)
-            return made
-
-        return read
-
-    def _look(self) -> None:
-        """While waiting for others: whether one of them is lost."""
-        if self.watch is not None and self.watch.lost is not None:
-            raise self.watch.lost
-
-    def _wait(self, call: Callable[[], Any]) -> Any:
-        """For others, in the group; in memory the postbox counts the seconds."""
-        begun = time.perf_counter()
-        try:
-            return self._try(call)
-        finally:
-            self.waited += time.perf_counter() - begun
-
-    def _try(self, call: Callable[[], Any]) -> Any:
-        """A rank that is lost shows in a sum that fails."""
+    def listen(self, call: Callable[[], Value]) -> Value:
+        """A rank that is killed closes its connections, a frozen one is waited for in vain."""
         try:
             return call()
         except RuntimeError as error:
-            if self.watch is None:
+            if not _is_about_ranks(error):
                 raise
-            raise self.watch.find_lost(f"a sum failed ({_first_line(error)})") from None
+            sentence = f"another rank was lost ({_first_line(error)}); {self._hint()}."
+            raise LostRankError(sentence) from None
+
+    def _hint(self) -> str:
+        if self.state is None or not self.state.is_file():
+            return "nothing was kept yet: the same command begins again"
+        return f"the same command with --resume goes on from {self.state}"
+
+    def keep_state_in(self, path: Path) -> None:
+        """It is named when a rank is lost."""
+        self.state = path
 
 
 @dataclass(frozen=True)
@@ -313,19 +178,6 @@ class Share:
         """The rows of this rank, of something that was made for the whole batch."""
         return everyone if self.places is None else everyone[self.places]
 
-    def first(self, n: int) -> Any:
-        """An index of those rows of this rank that are among the batch's first n."""
-        return slice(n) if self.places is None else self.places < n
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    """As it is added up: sums of bfloat16 would be rounded each time."""
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
 
 def restarts() -> int:
     """How often torchrun has started this process anew."""
@@ -336,7 +188,7 @@ def restarts() -> int:
 def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     """The team of the processes that torchrun started; alone where there is just one.
 
-    A rank that is lost ends the others in one sentence. One that fails tells them why.
+    A rank that is lost ends the others in one sentence. Wrong input is told by the first rank.
     """
     if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
@@ -344,41 +196,27 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     from torch import distributed
 
     cuda = _take_gpu(device)
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # Where nobody else keeps the meeting point, the first rank does.
-    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    seconds = float(os.environ.get(TIMEOUT, LONGEST_WAIT))
     try:
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=_open_store("group", keep=rank == 0 and not by_launcher),
-            rank=rank,
-            world_size=size,
-            timeout=LONGEST_WAIT,
+            "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=seconds)
         )
-        watch = Watch(rank, size, lambda: _open_store("watch", seconds=10))
-        watch.start()
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"the ranks did not find each other: {_first_line(error)}") from None
+        raise InputError(f"the ranks did not find each other: {_first_line(error)}.") from None
+    ranks = Ranks(halved=halved)
     try:
-        ranks = Ranks(watch, halved=halved)
-        if not cuda and os.environ.get(SWITCH) != "0" and _on_one_machine(size):
-            ranks.share_memory()
         yield ranks
-        ranks.wait_for_all()
-    except LostRankError:
-        raise
-    except BaseException as error:
-        news = watch.tell(error)
-        if isinstance(error, InputError):
-            if not news:
-                raise SystemExit(2) from None  # the first rank has said it
-            if watch.has_state:
-                raise watch.stopped(error) from None
+        ranks.listen(distributed.barrier)
+    except LostRankError as error:
+        # The group's threads still wait for the lost rank: an ordinary exit would wait with them.
+        print(f"zeroone: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
+    except InputError:
+        if not ranks.is_first:
+            raise SystemExit(2) from None  # the first rank has said it
         raise
     else:
         distributed.destroy_process_group()
-    finally:
-        watch.stop()
 
 
 def _take_gpu(device: str) -> bool:
@@ -394,19 +232,15 @@ def _take_gpu(device: str) -> bool:
     return True
 
 
-def _on_one_machine(size: int) -> bool:
-    return os.environ.get("LOCAL_WORLD_SIZE") == str(size) and size <= MOST_READERS
-
-
-def _open_store(name: str, *, keep: bool = False, seconds: float = 600) -> Any:
-    """A connection to where ranks meet. After a restart what was said before does not count."""
+def _is_about_ranks(error: RuntimeError) -> bool:
+    """Whether an error is one of talking to other ranks, not of a computation here."""
     from torch import distributed
 
-    made: Any = distributed  # its stores are not declared
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = made.TCPStore(host, port, is_master=keep, timeout=timedelta(seconds=seconds))
-    return made.PrefixStore(f"zeroone-{name}-{restarts()}", store)
+    if isinstance(error, distributed.DistError):
+        return True
+    said = str(error).lower()
+    return any(word in said for word in ("gloo", "nccl", "connection", "timed out", "timeout"))
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

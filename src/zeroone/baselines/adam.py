@@ -1,108 +1,90 @@
 """Back-propagation and Adam, with softmax and cross entropy."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import RivalSettings
 from zeroone.parallel import ALONE, Share, Team
+from zeroone.training.rule import ModuleRule, as_bytes, from_bytes
 
 CHUNK = 2048  # rows that pass a network at once: what a full batch leaves behind is out of cache
 
 
-class AdamRule:
+class AdamRule(ModuleRule):
     """Back-propagation and one step of Adam for each batch.
 
     A large batch passes the network in chunks whose gradients add up, unless it is normalised by
-    its own statistics. The ranks of a ``team`` add up their gradients, too. Batch normalisation,
-    where a body has it, takes each rank's own samples, and the running statistics are their mean.
+    its own statistics. Batch normalisation takes each rank's own samples.
     """
 
     def __init__(
         self, model: FloatNetwork, settings: RivalSettings, n_batches: int, team: Team = ALONE
     ) -> None:
-        self.model, self.settings, self.n_batches, self.team = model, settings, n_batches, team
+        self.network, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0
         norms = (nn.BatchNorm1d, nn.BatchNorm2d)
         self.normalises = any(isinstance(module, norms) for module in model.modules())
         fused = next(model.parameters()).device.type in {"cpu", "cuda"}
         self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=fused)
+        self.module = team.wrap(model)
 
     @property
-    def settled(self) -> bool:
-        """No unit is ever removed."""
-        return True
+    def model(self) -> FloatNetwork:
+        """The network."""
+        return self.network
 
-    def update(
-        self,
-        V0: Tensor,
-        y: Tensor,
-        rng: torch.Generator,  # noqa: ARG002
-        weights: Tensor | None = None,
-        share: Share | None = None,
-    ) -> Tensor:
-        """One step of Adam."""
-        rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
-        self.optimizer.param_groups[0]["lr"] = rate
-        self.model.train()
-        self.optimizer.zero_grad()
-        total = len(y) if share is None else share.total  # the gradients of all ranks are added up
-        chunk = len(y) if self.normalises else CHUNK
-        scores = []
-        for start in range(0, len(y), chunk):
-            rows = slice(start, start + chunk)
-            scores.append(self.model(V0[rows]))
-            losses = nn.functional.cross_entropy(
-                scores[-1], y[rows], label_smoothing=self.settings.smoothing, reduction="none"
-            )
-            loss = (losses if weights is None else losses * weights[rows]).sum() / total
-            loss.backward()  # type: ignore[no-untyped-call]
-            scores[-1] = scores[-1].detach()
-        self._add_up()
-        self.optimizer.step()
-        self.model.eval()
-        self.k += 1
-        return torch.cat(scores)
-
-    def _add_up(self) -> None:
-        if self.team.size == 1:
-            return
-        self.team.sum_(*(p.grad for p in self.model.parameters() if p.grad is not None))
-        statistics = [b for b in self.model.buffers() if b.is_floating_point()]
-        if statistics:
-            self.team.sum_(*statistics)
-            for buffer in statistics:
-                buffer.div_(self.team.size)
+    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The cross entropy of each sample, with label smoothing."""
+        smoothing = self.settings.smoothing
+        return nn.functional.cross_entropy(scores, y, label_smoothing=smoothing, reduction="none")
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
         """The cross entropy of each sample."""
         return nn.functional.cross_entropy(scores, y, reduction="none")
 
-    def notes(self) -> dict[str, Any]:
-        """Nothing besides."""
-        return {}
+    def update(
+        self,
+        V0: Tensor,
+        y: Tensor,
+        rng: torch.Generator,
+        weights: Tensor | None = None,
+        share: Share | None = None,
+    ) -> Tensor:
+        """One step of Adam, at a rate that falls linearly to 0."""
+        rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.module.train()
+        scores = super().update(V0, y, rng, weights, share)
+        self.module.eval()
+        self.k += 1
+        return scores
+
+    def backward(self, V0: Tensor, y: Tensor, weights: Tensor | None, total: int) -> Tensor:
+        """Chunk by chunk."""
+        if self.normalises or self.team.size > 1 or len(y) <= CHUNK:
+            return super().backward(V0, y, weights, total)
+        scores = []
+        for start in range(0, len(y), CHUNK):
+            rows = slice(start, start + CHUNK)
+            some = None if weights is None else weights[rows]
+            scores.append(super().backward(V0[rows], y[rows], some, total))
+        return torch.cat(scores)
 
     def state(self) -> dict[str, Tensor]:
         """The network's and Adam's."""
-        tensors = {f"model.{name}": T for name, T in self.model.state_dict().items()}
-        for i, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam.{i}.{name}": T for name, T in moments.items()}
-        return tensors | {"k": torch.tensor(self.k)}
+        state = {"model": self.network.state_dict(), "adam": self.optimizer.state_dict()}
+        return {"state": as_bytes(state | {"k": self.k})}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state()``."""
-        self.k = int(state["k"])
-        self.model.load_state_dict(
-            {k.removeprefix("model."): T for k, T in state.items() if k.startswith("model.")}
-        )
-        adam, parameters = self.optimizer.state_dict(), list(self.model.parameters())
-        for name, T in state.items():
-            if name.startswith("adam."):
-                _, i, moment = name.split(".")
-                own = parameters[int(i)]
-                # The fused optimizer takes it that moments lie in memory as their parameter does.
-                laid_out = torch.empty_like(own).copy_(T) if T.shape == own.shape else T
-                adam["state"].setdefault(int(i), {})[moment] = laid_out
-        self.optimizer.load_state_dict(adam)
+        kept = from_bytes(state["state"])
+        self.k = kept["k"]
+        self.network.load_state_dict(kept["model"])
+        parameters = list(self.network.parameters())
+        for i, moments in kept["adam"]["state"].items():
+            for name, T in moments.items():
+                if T.shape == parameters[i].shape:
+                    # The fused optimizer takes it that moments lie in memory as their parameter.
+                    moments[name] = torch.empty_like(parameters[i]).copy_(T)
+        self.optimizer.load_state_dict(kept["adam"])

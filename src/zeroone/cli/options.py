@@ -22,8 +22,7 @@ def words(*known: str, files: bool = False) -> Complete:
 
 DATA_SETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
 CHOICES = {
-    "u-step": ("expected", "drawn", "half"),
-    "v-step": ("one-step", "solve"),
+    "u-rule": ("expected", "drawn", "half"),
     "weights": ("real", "ternary", "binary"),
     "augment": ("crop-flip", "none"),
     "body": ("tiny", "small", "resnet18", "resnet18-3x3"),
@@ -72,9 +71,7 @@ def solver_options(command: Command) -> Command:
         ("pi", float, "exact: weight of V = step(U)."),
         ("tau", float, "exact: weight of U = W V."),
         ("gamma", float, "exact: weight of the ridge term."),
-        ("u-step", str, "stochastic: expected (default), drawn or half."),
-        ("v-step", str, "stochastic: one-step (default) or solve."),
-        ("v-damping", float, "stochastic: damping of the solved V block (default: 10)."),
+        ("u-rule", str, "stochastic: expected (default), drawn or half."),
         (
             "input-dropout",
             float,
@@ -86,23 +83,9 @@ def solver_options(command: Command) -> Command:
             "stochastic: label smoothing, or its like for hardmax (default: 0.1).",
         ),
         ("damping", float, "stochastic: damping of the W block (default: 4)."),
-        ("top-step", float, "stochastic: step of the last W block (default: 0.3)."),
-        ("top-step-end", float, "stochastic: the same at the end (default: it does not fall)."),
-        (
-            "threshold-spread",
-            float,
-            "stochastic: how far apart the units' thresholds start (default: all in the middle).",
-        ),
-        ("step", float, "stochastic: step of the hidden W blocks (default: 1)."),
-        ("conv-step", float, "stochastic: step of the convolutions (default: 10)."),
-        ("window-end", float, "stochastic: the window at the end (default: 0.5)."),
+        ("head-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
-        ("flip-margin", float, "stochastic: how far a flipped bit is pushed (default: 0.5)."),
-        (
-            "flip-rate",
-            float,
-            "stochastic: scale of the hidden steps, at the start (default: 0.2).",
-        ),
+        ("move", float, "stochastic: step of the hidden W blocks (default: 0.05)."),
         ("weights", str, "stochastic: of hidden layers: real (default), ternary or binary."),
         ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
         ("batch", int, "stochastic: samples a batch (default: 256)."),

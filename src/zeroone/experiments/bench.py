@@ -19,12 +19,11 @@ from zeroone.heads import SoftmaxCE
 from zeroone.network import Network
 from zeroone.records import new_record
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.solvers.stochastic_settings import StochasticSettings
+from zeroone.training import StochasticSettings
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.lines import say
 from zeroone.training.parts import Part
-from zeroone.training.rule import StochasticRule
+from zeroone.training.rule import BCDRule
 
 BATCH, N_FEATURES, N_CLASSES = 256, 784, 10
 OURS = "stochastic BCD"
@@ -48,8 +47,8 @@ def make_learners(part: Part, hidden: Sequence[int]) -> dict[str, Epochs]:
     widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
     plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
     network = Network.dense([int(width) for width in widths], SoftmaxCE(), scaling=scaling)
-    solver = StochasticBCD(network, StochasticSettings(), plan.total)
-    rules: dict[str, Any] = {OURS: StochasticRule(solver, scaling.apply(part.X[:1000]))}
+    probe = scaling.apply(part.X[:1000])
+    rules: dict[str, Any] = {OURS: BCDRule(network, StochasticSettings(), plan.total, probe)}
     for name, settings in RIVALS.items():
         rules[name] = AdamRule(FloatNetwork(widths, settings, scaling), settings, plan.total)
     return {name: Epochs(rule, part, scaling, plan) for name, rule in rules.items()}

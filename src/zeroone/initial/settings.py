@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from zeroone.baselines.settings import RivalSettings
 from zeroone.bodies import BODIES
 from zeroone.checks import InputError, count, one_of
-from zeroone.solvers.stochastic_settings import StochasticSettings
-from zeroone.training import TrainSettings
+from zeroone.training import StochasticSettings, TrainSettings
 
 BATCH = 64
 AUGMENTED = ("resnet18", "resnet18-3x3")  # bodies whose images are usually shifted and flipped

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeroone.checks import one_of, positive
+from zeroone.checks import one_of
 
 URule = Callable[[Tensor, Tensor, Tensor], Tensor]
 U_RULES: dict[str, URule] = {}
@@ -89,7 +89,8 @@ def step(
 ) -> Tensor:
     """1 where u > 0, else 0; a residual passes back where |u| <= window * scale."""
     one = U.new_ones(())
-    return _StepFunction.apply(U, one * scale, one * window, rule)  # type: ignore[no-any-return]
+    bits: Tensor = _StepFunction.apply(U, one * scale, one * window, rule)  # type: ignore[no-untyped-call]
+    return bits
 
 
 class Step(nn.Module):
@@ -110,6 +111,7 @@ class Step(nn.Module):
             rule: the name of a U rule: 'expected', 'drawn', 'half', or one that you registered.
             dim: the axis of units: 1 after convolutions and dense layers, -1 where a ``Linear``
                 takes samples of several axes.
+
         """
         super().__init__()
         self.rule, self.dim = one_of("rule", rule, U_RULES), dim
@@ -121,7 +123,10 @@ class Step(nn.Module):
         if not (torch.is_grad_enabled() and U.requires_grad):
             return (U > 0).to(U.dtype)
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
-        bits: Tensor = _StepFunction.apply(U, scale.to(U.dtype), self.window.to(U.dtype), self.rule)
+        window = self.window.to(U.dtype)
+        bits: Tensor = _StepFunction.apply(  # type: ignore[no-untyped-call]
+            U, scale.to(U.dtype), window, self.rule
+        )
         return bits
 
     def along_units(self, values: Tensor, U: Tensor) -> Tensor:

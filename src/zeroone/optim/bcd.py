@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from zeroone.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind, layer_kind
 from zeroone.optim.observer import SCALE_MEMORY, Observer
@@ -27,10 +27,10 @@ from zeroone.optim.preconditioner import Preconditioner
 from zeroone.optim.projection import WEIGHTS, project
 from zeroone.optim.removal import Removal
 
-OBSERVE_EVERY = 10  # batches; the first ten are all observed
+EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
-ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
 class BCD(Optimizer):
@@ -85,16 +85,17 @@ class BCD(Optimizer):
 
         Raises:
             InputError: if the model or a setting cannot be used.
+
         """
         self.total_steps = None if total_steps is None else count("total_steps", total_steps)
         self.k = 0  # batches done
-        defaults = {"move": move, "head_step": head_step, "damping": damping}
+        defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
         defaults["weights"] = weights
         self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
         self.model = _inner(model)
         self.layers = _find_layers(self.model)
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
-        if not steps:
+        if not steps and len(self.layers) != 1:  # one layer has no hidden units
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
         self.observer = Observer(self.layers, steps)
         self.moments: dict[str, Preconditioner] = {}
@@ -102,15 +103,15 @@ class BCD(Optimizer):
         super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
         for group in self.param_groups:
             _check_group(group)
-        self._group_of = {
-            id(p): group for group in self.param_groups for p in group["params"]
-        }
+        self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         self.removal: Removal | None = None
         if keep is not None or lam:
             self.removal = Removal(self, keep, lam)
         self.observer.attach(balance=balance)
 
-    def _sort_parameters(self, given: list[dict[str, Any]], *, strict: bool) -> list[dict[str, Any]]:
+    def _sort_parameters(
+        self, given: list[dict[str, Any]], *, strict: bool
+    ) -> list[dict[str, Any]]:
         """Groups of parameters: those with settings of their own, the other W blocks, the rest."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         for name, p in self.model.named_parameters():
@@ -143,6 +144,18 @@ class BCD(Optimizer):
             raise InputError("the model has no trainable parameters.")
         return groups
 
+    def began_with(self, widths: dict[str, int]) -> None:
+        """Of a model that was trained before: how many units layers had, of which ``keep`` counts.
+
+        Inputs whose columns are all 0 stay without weights.
+        """
+        for kind in self.layers.values():
+            dead = (kind.matrix(kind.weight.data) == 0).all(dim=1)[0]
+            if bool(dead.any()):
+                self.state[kind.weight]["dead"] = dead
+        if self.removal is not None:
+            self.removal.widths.update(widths)
+
     @property
     def left(self) -> float:
         """The share of the training that is left, or what stands for it if there is no end."""
@@ -159,7 +172,7 @@ class BCD(Optimizer):
         return float(self.group_of(name)["damping"])
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Every W block once, by the gradients of the last backward pass."""
         loss = None
         if closure is not None:
@@ -183,7 +196,7 @@ class BCD(Optimizer):
 
     def _prepare(self) -> None:
         """Attach or remove the hooks for the next batch."""
-        if self.k < OBSERVE_EVERY or self.k % OBSERVE_EVERY == 0:
+        if self.k in EARLY or self.k % OBSERVE_EVERY == 0:
             self.observer.attach()
         else:
             self.observer.detach()
@@ -204,12 +217,16 @@ class BCD(Optimizer):
                     f"{unused[0]} has no part in the loss: remove it, or freeze it with "
                     f"requires_grad_(False)."
                 )
-        k = self.k if self.k < OBSERVE_EVERY else OBSERVE_EVERY + self.k // OBSERVE_EVERY - 1
+        k = sum(early < self.k for early in EARLY) + max(0, self.k - 1) // OBSERVE_EVERY
         for name, found in seen.items():
             kind = self.layers[name]
             rows = torch.cat(found.rows, dim=1)
             self.moments[name] = kind.preconditioner.observe(
-                rows, self.moments.get(name), k, centre=kind.bias is not None
+                rows,
+                self.moments.get(name),
+                k,
+                centre=kind.bias is not None,
+                weights=torch.cat(found.weights) if found.weights else None,
             )
             state = self.state[kind.weight]
             variance = found.variance
@@ -271,18 +288,17 @@ class BCD(Optimizer):
         for group in self.param_groups:
             if not group.get("adam"):
                 continue
-            beta1, beta2 = ADAM["betas"]  # type: ignore[misc]
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 state = self.state[p]
                 if not state:
                     state["first"], state["second"] = torch.zeros_like(p), torch.zeros_like(p)
-                state["first"].lerp_(p.grad, 1 - beta1)
-                state["second"].lerp_(p.grad.square(), 1 - beta2)
-                corrected = (1 - beta2 ** (self.k + 1)) ** 0.5 / (1 - beta1 ** (self.k + 1))
+                state["first"].lerp_(p.grad, 1 - BETA1)
+                state["second"].lerp_(p.grad.square(), 1 - BETA2)
+                corrected = (1 - BETA2 ** (self.k + 1)) ** 0.5 / (1 - BETA1 ** (self.k + 1))
                 size = self.adam_lr * self.left * corrected
-                p.addcdiv_(state["first"], state["second"].sqrt().add_(ADAM["eps"]), value=-size)
+                p.addcdiv_(state["first"], state["second"].sqrt().add_(EPS), value=-size)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next batch depends on, besides the model's own state."""

@@ -63,56 +63,69 @@ class _Arrivals:
     output: bool = False
 
 
+Owners = dict[tuple[str, str], list[Tensor]]  # by place: whose units arrive there, a probe each
+
+
 def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> UnitGraph:
     """Probe a model, with the example inputs (args, kwargs) of its forward pass."""
-    probe = _Prober(model, layers, inputs)
-    reached = {name: probe.run(name) for name in layers}
-    of_inputs = probe.run(None)
-    graph = UnitGraph()
-    start = 0
+    prober, first = _Prober(model, layers, inputs), 0
+    graph, owners = UnitGraph(), Owners()
+    fixed: list[Tensor] = []  # units that must stay
     for name, kind in layers.items():
-        n = _n_units(kind)
-        graph.units[name] = torch.arange(start, start + n)
-        start += n
-    label = torch.arange(start)  # the label of each unit, by its first one
-    fixed = torch.zeros(start, dtype=torch.bool)
-    owners: dict[tuple[str, str], list[Tensor]] = {}
-    for name, arrivals in reached.items():
-        first = int(graph.units[name][0])
+        own = torch.arange(first, first + _n_units(kind))
+        graph.units[name], first = own, first + len(own)
+        arrivals = prober.run(name)
         if arrivals.output:
-            fixed[graph.units[name]] = True
-        for kind_of in ("columns", "channels"):
-            for place, numbers in getattr(arrivals, kind_of).items():
-                owner = torch.where(numbers >= 0, numbers + first, NONE)
-                owners.setdefault((kind_of, place), []).append(owner)
+            fixed.append(own)
+        for what in ("columns", "channels"):
+            for place, numbers in getattr(arrivals, what).items():
+                owner = torch.where(numbers >= 0, numbers + own[0], NONE)
+                owners.setdefault((what, place), []).append(owner)
     for name, kind in layers.items():
-        if _is_depthwise(kind):  # its units are those of its channels
-            for owner in owners.get(("columns", name), []):
-                of_unit = owner.reshape(kind.groups, -1)[:, 0]
-                per_channel = _n_units(kind) // kind.groups
-                owners.setdefault(("units", name), [graph.units[name]]).append(
-                    of_unit.repeat_interleave(per_channel)
-                )
-        elif kind.groups > 1:
-            for owner in owners.get(("columns", name), []):
-                fixed[owner[owner >= 0]] = True
-            fixed[graph.units[name]] = True
+        if kind.groups > 1:
+            fixed += _follow_groups(name, kind, graph, owners)
+    label = torch.arange(first)
     _tie(label, list(owners.values()))
-    for (kind_of, place), found in owners.items():
+    for (what, place), found in owners.items():
         merged = torch.stack(found).amax(dim=0)
-        labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
-        if kind_of != "units":
-            getattr(graph, kind_of)[place] = labels
-    for place, numbers in of_inputs.columns.items():
+        if what != "units":
+            labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
+            getattr(graph, what)[place] = labels
+    fixed += _mark_inputs(prober.run(None), graph)
+    _fix(graph, label, torch.cat([*fixed, torch.empty(0, dtype=torch.long)]))
+    return graph
+
+
+def _follow_groups(name: str, kind: LayerKind, graph: UnitGraph, owners: Owners) -> list[Tensor]:
+    """Tie a depthwise convolution's units to its channels; the units around other groups stay."""
+    found = owners.get(("columns", name), [])
+    if not (isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels):
+        return [graph.units[name], *(owner[owner >= 0] for owner in found)]
+    own = graph.units[name]
+    for owner in found:
+        of_channel = owner.reshape(kind.groups, -1)[:, 0]
+        of_unit = of_channel.repeat_interleave(len(own) // kind.groups)
+        owners.setdefault(("units", name), [own]).append(of_unit)
+    return []
+
+
+def _mark_inputs(arrivals: "_Arrivals", graph: UnitGraph) -> list[Tensor]:
+    """Mark the columns that take inputs; gives the labels that are added to inputs, and stay."""
+    stay = []
+    for place, numbers in arrivals.columns.items():
         from_input = numbers >= 0
         labels = graph.columns.get(place, torch.full_like(numbers, NONE))
-        fixed[labels[from_input & (labels >= 0)]] = True
+        stay.append(labels[from_input & (labels >= 0)])
         graph.columns[place] = torch.where(from_input & (labels < 0), INPUT, labels)
-    stays = torch.zeros_like(fixed)
-    stays[label[fixed]] = True  # who is tied to a fixed one is fixed
+    return stay
+
+
+def _fix(graph: UnitGraph, label: Tensor, fixed: Tensor) -> None:
+    """Give every unit its label, or ``NONE`` if it is tied to one that must stay."""
+    stays = torch.zeros(len(label), dtype=torch.bool)
+    stays[label[fixed]] = True
     for name, numbers in graph.units.items():
         graph.units[name] = torch.where(stays[label[numbers]], NONE, label[numbers])
-    return graph
 
 
 def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
@@ -134,10 +147,6 @@ def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
 def _n_units(kind: LayerKind) -> int:
     groups, units, _ = kind.matrix(kind.weight.data).shape
     return groups * units
-
-
-def _is_depthwise(kind: LayerKind) -> bool:
-    return isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels > 1
 
 
 class _Prober:

@@ -74,14 +74,17 @@ class LayerKind(ABC):
         """A view of the weights or of their gradient: (groups, units, columns)."""
 
     @abstractmethod
-    def rows(self, x: Tensor, first: int, total: int) -> Tensor:
+    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:
         """Some of the inputs that meet the columns, about ``ROWS``: (groups, rows, columns).
+
+        Also gives the number in x of the sample that each row belongs to.
 
         Args:
             x: the samples of this process.
             first: the number of the first of them in the whole batch. What is picked depends on
                 a sample's number only, so it is the same however the batch is shared out.
             total: how many samples the whole batch has.
+
         """
 
     def resize(self, units: Tensor | None, columns: Tensor | None) -> None:
@@ -91,7 +94,7 @@ class LayerKind(ABC):
                 continue
             kept = parameter.data if units is None else parameter.data[units]
             if keeps_columns and columns is not None:
-                kept = kept.flatten(1)[:, columns].unflatten(1, (-1, *kept.shape[2:]))
+                kept = kept.flatten(1)[:, columns].reshape(len(kept), -1, *kept.shape[2:])
             parameter.data, parameter.grad = kept.clone(), None
         self.tell_sizes()
 
@@ -113,11 +116,12 @@ class LinearKind(LayerKind):
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
         return weight[None]
 
-    def rows(self, x: Tensor, first: int, total: int) -> Tensor:  # noqa: D102
+    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:  # noqa: D102
         flat = x.reshape(-1, x.shape[-1])
         each = len(flat) // max(1, len(x))
         stride = max(1, total * each // ROWS)
-        return flat[-(first * each) % stride :: stride][None]
+        picked = torch.arange(-(first * each) % stride, len(flat), stride)
+        return flat[picked.to(x.device)][None], picked // max(1, each)
 
     def tell_sizes(self) -> None:  # noqa: D102
         self.module.out_features, self.module.in_features = self.weight.shape
@@ -139,7 +143,7 @@ class ConvKind(LayerKind):
         flat = weight if weight.is_contiguous() else weight.contiguous()
         return flat.view(self.groups, weight.shape[0] // self.groups, -1)
 
-    def rows(self, x: Tensor, first: int, total: int) -> Tensor:
+    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:
         """Patches at one or a few scattered positions of each sample."""
         module, sides = self.module, []
         padding = module._reversed_padding_repeated_twice  # of the last axis first, both ends
@@ -156,8 +160,9 @@ class ConvKind(LayerKind):
         samples = torch.arange(-first % stride, len(x), stride).repeat_interleave(each)
         numbers = (samples + first) * each + torch.arange(len(samples)) % each
         at = torch.unravel_index(numbers * SCATTER % 2**31 % positions, sides)
-        patches = x[(samples.to(x.device), slice(None), *(i.to(x.device) for i in at))]
-        return patches.reshape(len(samples), self.groups, -1).transpose(0, 1)
+        index: Any = (samples.to(x.device), slice(None), *(i.to(x.device) for i in at))
+        patches = x[index]
+        return patches.reshape(len(samples), self.groups, -1).transpose(0, 1), samples
 
     def tell_sizes(self) -> None:  # noqa: D102
         module = self.module
@@ -181,10 +186,10 @@ class EmbeddingKind(LayerKind):
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
         return weight.mT[None]
 
-    def rows(self, x: Tensor, first: int, total: int) -> Tensor:  # noqa: ARG002
+    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """How often each token came."""
         counts = torch.bincount(x.flatten(), minlength=len(self.weight))
-        return counts.to(self.weight.dtype)[None, None]
+        return counts.to(self.weight.dtype)[None, None], torch.zeros(1, dtype=torch.long)
 
     def resize(self, units: Tensor | None, columns: Tensor | None) -> None:  # noqa: ARG002
         """Its units are the columns of the weight."""

@@ -41,6 +41,7 @@ class Seen:
     """What one observed batch showed of a layer, over all calls of it."""
 
     rows: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)  # of the rows, if samples have weights
     nodes: list[Any] = field(default_factory=list)  # its outputs in autograd's graph
     sums: Tensor | None = None  # of each unit's outputs and of their squares
     count: float = 0.0
@@ -61,6 +62,7 @@ class Observer:
         self._step_nodes: list[Any] = []
         self._handles: list[Any] = []
         self._balanced: set[str] | None = None
+        self.sample_weight: Tensor | None = None  # of the next batch: how often samples count
 
     @property
     def attached(self) -> bool:
@@ -100,9 +102,14 @@ class Observer:
             with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
                 x, dtype = args[0].detach(), kind.weight.dtype
                 first, total = place_in_batch(len(x))
-                rows = kind.rows(x.to(dtype) if x.is_floating_point() else x, first, total)
+                x = x.to(dtype) if x.is_floating_point() else x
+                rows, samples = kind.rows(x, first, total)
                 seen.rows.append(gathered(rows))
-                sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim)
+                heavy = self._weights_of(x)
+                if heavy is not None:
+                    some = heavy[samples.to(heavy.device)].to(dtype)
+                    seen.weights.append(gathered(some[None, :, None])[0, :, 0])
+                sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
                 seen.sums = sums if seen.sums is None else seen.sums + sums
                 seen.count += count
 
@@ -116,7 +123,9 @@ class Observer:
             self._step_nodes.append(B.grad_fn)
             with torch.no_grad(), torch.autocast(B.device.type, enabled=False):
                 exact = B.dtype if B.dtype == torch.float64 else torch.float32
-                mean, variance = unit_moments(*unit_sums(B.detach().to(exact), module.dim))
+                heavy = self._weights_of(B)
+                sums, n = unit_sums(B.detach().to(exact), module.dim, heavy)
+                mean, variance = unit_moments(sums, n)
                 module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
                 if self._balanced is None or name in self._balanced:
                     return None
@@ -126,6 +135,11 @@ class Observer:
             return (B - module.along_units(mean, B).to(B.dtype),)
 
         return look
+
+    def _weights_of(self, x: Tensor) -> Tensor | None:
+        """The weights of the samples in x, if there are weights, and samples are its rows."""
+        weights = self.sample_weight
+        return None if weights is None or len(weights) != len(x) else weights
 
     def _shift(self, node: Any, mean: Tensor) -> bool:
         """Take the mean from the bias of a layer that feeds a Step; whether there is one."""
@@ -154,11 +168,15 @@ def _below(nodes: list[Any]) -> Iterator[Any]:
         stack.extend(below for below, _ in node.next_functions)
 
 
-def unit_sums(B: Tensor, dim: int) -> tuple[Tensor, float]:
+def unit_sums(B: Tensor, dim: int, weights: Tensor | None = None) -> tuple[Tensor, float]:
     """The sum of each unit's values and of their squares, and how many there are, on all ranks."""
     others = [d for d in range(B.ndim) if d != dim % B.ndim]
-    sums = torch.stack([B.sum(dim=others), B.square().sum(dim=others)])
     count = B.numel() / B.shape[dim]
+    weighted = B
+    if weights is not None:
+        weighted = B * weights.to(B).view(-1, *[1] * (B.ndim - 1))
+        count *= float(weights.sum()) / max(1, len(weights))
+    sums = torch.stack([weighted.sum(dim=others), (weighted * B).sum(dim=others)])
     if world_size() > 1:
         both = torch.cat([sums.flatten(), sums.new_tensor([count])])
         distributed.all_reduce(both)

@@ -12,7 +12,7 @@ number of inputs. ``Diagonal`` is for one-hot inputs, the tokens of an embedding
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Self
 
 import torch
@@ -59,8 +59,16 @@ class Preconditioner(ABC):
 
     @classmethod
     @abstractmethod
-    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:
-        """The moments after observation k."""
+    def observe(
+        cls,
+        rows: Tensor,
+        past: "Self | None",
+        k: int,
+        *,
+        centre: bool,
+        weights: Tensor | None = None,
+    ) -> Self:
+        """The moments after observation k, of rows that count as often as ``weights`` say."""
 
     @abstractmethod
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
@@ -80,7 +88,7 @@ class Preconditioner(ABC):
 
     def tensors(self) -> dict[str, Tensor]:
         """By name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
 
 @dataclass
@@ -95,9 +103,18 @@ class LowRank(Preconditioner):
     basis: Tensor
     strength: Tensor
     total: Tensor
+    _spectra: dict[float, tuple[Tensor, Tensor, Tensor]] = field(init=False, default_factory=dict)
 
     @classmethod
-    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:
+    def observe(
+        cls,
+        rows: Tensor,
+        past: "Self | None",
+        k: int,
+        *,
+        centre: bool,
+        weights: Tensor | None = None,
+    ) -> Self:
         """Take inputs (groups, samples, columns) into account.
 
         The past, as its directions times their spreads, and the new rows are stacked: the strongest
@@ -105,9 +122,13 @@ class LowRank(Preconditioner):
         """
         n, columns = rows.shape[1:]
         keep = 0.0 if past is None else memory(k)
-        fresh = rows.mean(dim=1) if centre else rows.new_zeros(len(rows), columns)
+        if weights is None:
+            share = rows.new_full((n, 1), 1 / n)
+        else:
+            share = (weights / weights.sum().clamp_min(1e-30))[:, None].to(rows)
+        fresh = (rows * share).sum(dim=1) if centre else rows.new_zeros(len(rows), columns)
         mean = fresh if past is None else past.mean.lerp(fresh, 1 - keep)
-        stack = (rows - mean[:, None]) * ((1 - keep) / n) ** 0.5
+        stack = (rows - mean[:, None]) * (share * (1 - keep)).sqrt()
         total = stack.square().sum(dim=(1, 2))
         if past is not None:
             total = total + keep * past.total
@@ -121,11 +142,14 @@ class LowRank(Preconditioner):
 
         Gives c and the tail variance, each (groups, 1), and w, (groups, rank).
         """
+        if damping in self._spectra:
+            return self._spectra[damping]
         columns, rank = self.basis.shape[1:]
         tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
         delta = damping * (self.total / columns).clamp_min(torch.finfo(tail.dtype).eps)
         c = 1 / (tail + delta)[:, None]
-        return c, tail[:, None], 1 / (self.strength + delta[:, None]) - c
+        self._spectra[damping] = c, tail[:, None], 1 / (self.strength + delta[:, None]) - c
+        return self._spectra[damping]
 
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
@@ -182,7 +206,15 @@ class Diagonal(Preconditioner):
     frequency: Tensor
 
     @classmethod
-    def observe(cls, rows: Tensor, past: "Self | None", k: int, *, centre: bool) -> Self:  # noqa: ARG003
+    def observe(
+        cls,
+        rows: Tensor,
+        past: "Self | None",
+        k: int,
+        *,
+        centre: bool,  # noqa: ARG003
+        weights: Tensor | None = None,  # noqa: ARG003
+    ) -> Self:
         """``rows``: how often each token came, (1, 1, tokens)."""
         fresh = rows[:, 0] / rows.sum().clamp_min(1)
         frequency = fresh if past is None else past.frequency.lerp(fresh, 1 - memory(k))

@@ -60,7 +60,8 @@ class Removal:
         costs = self._label_costs()
         for name, labels in reversed(self.graph.units.items()):
             own = torch.tensor(
-                [x for x in labels.unique().tolist() if x >= 0 and x not in done], dtype=torch.long
+                [x for x in sorted(set(labels.tolist())) if x >= 0 and x not in done],
+                dtype=torch.long,
             )
             done.update(own.tolist())
             if len(own):
@@ -178,7 +179,7 @@ class Removal:
         units = None if units is None else units.to(device)
         columns = None if columns is None else columns.to(device)
         state = bcd.state[kind.weight]
-        groups = kind.groups
+        groups, n_before = kind.groups, len(kind.weight)
         kind.resize(units, columns)
         if units is not None:
             self.units[name] = self.units[name][units.cpu()]
@@ -188,7 +189,7 @@ class Removal:
             if T is not None:
                 T = T if units is None else T[units]
                 if key == "latent" and columns is not None:
-                    T = T.flatten(1)[:, columns].unflatten(1, (-1, *T.shape[2:]))
+                    T = T.flatten(1)[:, columns].reshape(len(T), -1, *T.shape[2:])
                 state[key] = T.clone()
         if "dead" in state and columns is not None:
             state["dead"] = state["dead"][columns.cpu()]
@@ -196,15 +197,10 @@ class Removal:
             bcd.moments[name] = bcd.moments[name].select(columns)
         elif groups > 1 and units is not None:  # depthwise: each channel has moments of its own
             moments = bcd.moments[name]
-            channels = (units // (len(self._old_units(groups, units)) or 1)).unique()
+            channels = units[:: len(units) // kind.groups] // (n_before // groups)
             bcd.moments[name] = type(moments)(
                 **{key: T[channels] for key, T in moments.tensors().items()}
             )
-
-    @staticmethod
-    def _old_units(groups: int, units: Tensor) -> range:
-        """The units of one channel of a depthwise convolution."""
-        return range(max(1, (int(units.max()) + 1) // groups))
 
     def _resize_between(self, name: str, stay: Tensor) -> None:
         """Shrink what has one entry a unit: BatchNorm, PReLU, the scales of a Step."""

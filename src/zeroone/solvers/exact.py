@@ -280,7 +280,7 @@ class ExactBCD:
         gram = torch.zeros_like(op.gram(V[:0]))
         for rows in self._rows():
             gram += op.gram(V[rows])
-        self.team.sum_symmetric_(gram)
+        self.team.sum_(gram)
         return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
 
     def _sums(self, link: Link) -> Sums:

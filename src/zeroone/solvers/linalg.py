@@ -38,34 +38,6 @@ def _full_gain(W: Tensor, damping: float) -> Tensor:
     return torch.cholesky_solve(W.T.contiguous(), factor)
 
 
-def damped_inverse(A: Tensor, damping: float, *, bias: bool) -> tuple[Tensor, Tensor]:
-    """(R, m) of the second moment A: its damped inverse and the inputs' means.
-
-    With a bias the last input is the constant 1: A = [[Q + m m^T, m], [m^T, 1]] with the inputs'
-    covariance Q. R = (Q + damping mean(diag Q) I)^-1: the damping belongs to Q alone, so that it
-    does not hold back the bias. Without a bias Q = A and m = 0.
-    """
-    m = A[:-1, -1].clone() if bias else A.new_zeros(len(A))
-    Q = A[:-1, :-1] - torch.outer(m, m) if bias else A.clone()
-    variance = Q.diagonal().mean().clamp_min(torch.finfo(A.dtype).eps)
-    Q.diagonal().add_(damping * variance)
-    factor, failed = torch.linalg.cholesky_ex(Q)
-    while bool(failed):  # rounding made it indefinite: the damping was too small for the dtype
-        if not bool(Q.isfinite().all()):  # what comes of it is seen as a loss that is not finite
-            return torch.full_like(Q, torch.nan), m
-        Q.diagonal().add_(damping * variance)
-        damping = 10 * max(damping, torch.finfo(A.dtype).eps)
-        factor, failed = torch.linalg.cholesky_ex(Q)
-    # LAPACK gives it column by column; a product rounds by the order in memory.
-    return torch.cholesky_inverse(factor).contiguous(), m
-
-
-def bordered_inverse(R: Tensor, m: Tensor) -> Tensor:
-    """The inverse of [[R^-1 + m m^T, m], [m^T, 1]]: what R and m stand for, bias included."""
-    Rm = (R @ m)[:, None]
-    return torch.cat([torch.cat([R, -Rm], dim=1), torch.cat([-Rm.T, 1 + m @ Rm[None]], dim=1)])
-
-
 @dataclass(frozen=True)
 class CGResult:
     """Where conjugate gradients stopped: ``residual`` is the worst relative one of all rows."""

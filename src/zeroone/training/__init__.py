@@ -5,6 +5,7 @@ from zeroone.training.learner import Status
 from zeroone.training.loggers import CSVLogger, TensorBoardLogger
 from zeroone.training.run import Run, train
 from zeroone.training.settings import PRESETS, SOLVERS, TrainSettings
+from zeroone.training.stochastic_settings import StochasticSettings
 
 __all__ = [
     "PRESETS",
@@ -13,6 +14,7 @@ __all__ = [
     "Callback",
     "Run",
     "Status",
+    "StochasticSettings",
     "TensorBoardLogger",
     "TrainSettings",
     "train",

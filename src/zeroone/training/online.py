@@ -12,9 +12,9 @@ from zeroone.inputs import check_inputs, check_weights, check_width
 from zeroone.network import Network
 from zeroone.operators import Shape
 from zeroone.parallel import Share
-from zeroone.solvers.stochastic import StochasticBCD
 from zeroone.training.epochs import BATCH, BatchPlan
 from zeroone.training.parts import Part, Task
+from zeroone.training.rule import BCDRule
 from zeroone.training.run import make_network
 from zeroone.training.settings import TrainSettings
 
@@ -29,7 +29,7 @@ class OnlineLearner:
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.heaviness = 0, 0.0  # so far, and what they weigh
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
-        self.solver = StochasticBCD(network, settings.stochastic, None, widths=widths)
+        self.rule = BCDRule(network, settings.stochastic, None, widths=widths)
 
     @classmethod
     def begin(
@@ -58,11 +58,12 @@ class OnlineLearner:
         rng, loss = plan.generator(self.pieces), 0.0
         for rows, heavy in plan.rows(part, rng):
             V0 = plan.drop_inputs(self.network.scaling.apply(part.X[rows]), rng, Share(len(rows)))
-            scores = self.solver.update(V0, part.y[rows], rng, heavy)
+            scores = self.rule.update(V0, part.y[rows], rng, heavy)
             losses = self.network.head.losses(scores, part.y[rows])
             loss += float((losses if heavy is None else losses * heavy).sum())
         if not math.isfinite(loss):
             raise InputError("training diverged: the loss is no longer finite; take smaller steps.")
+        self.network = self.rule.model
         return loss / n
 
     def _check(

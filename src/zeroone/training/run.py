@@ -21,7 +21,6 @@ from zeroone.operators import Conv2d, Shape
 from zeroone.parallel import ALONE, Team
 from zeroone.records import new_record, write_record
 from zeroone.solvers.exact import ExactBCD
-from zeroone.solvers.stochastic import StochasticBCD
 from zeroone.storage import make_folder, remove_leftovers
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
@@ -31,7 +30,7 @@ from zeroone.training.learner import Learner, Status
 from zeroone.training.loop import Outcome
 from zeroone.training.loop import run as run_loop
 from zeroone.training.parts import Labelled, Part, Task
-from zeroone.training.rule import PROBE, StochasticRule
+from zeroone.training.rule import PROBE, BCDRule
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
 
@@ -224,8 +223,9 @@ def _make_learner(
         of_images=len(network.operators[0].shape_in) > 1,
     )
     widths = [p.units for p in settings.plans]
-    solver = StochasticBCD(network, s, plan.total, widths=None if fresh else widths, team=team)
-    rule = StochasticRule(solver, task.probe(PROBE, team))
+    kept = None if fresh else widths
+    probe = task.probe(PROBE, team)
+    rule = BCDRule(network, s, max(1, plan.total), probe, widths=kept, team=team)
     return Epochs(rule, part, task.scaling, plan, task.augmentation(settings), team)
 
 

@@ -11,8 +11,8 @@ from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.layers import LayerPlan, check_skips
 from zeroone.scaling import SCALINGS
 from zeroone.solvers.exact import PAPER, ExactSettings
-from zeroone.solvers.stochastic_settings import StochasticSettings
 from zeroone.training.augment import AUGMENTATIONS
+from zeroone.training.stochastic_settings import RETIRED, StochasticSettings
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
@@ -125,6 +125,9 @@ class TrainSettings:
 
 
 def _check_known(name: str, solver: str, known: set[str]) -> None:
+    if name in RETIRED and name not in known:
+        instead = f": {RETIRED[name]} took its place" if RETIRED[name] else ""
+        raise InputError(f"{name} is no longer a setting{instead}.")
     for other, settings in SOLVER_SETTINGS.items():
         if name not in known and name in {f.name for f in fields(settings)}:
             raise InputError(f"{name} is a setting of solver={other!r}, not of {solver!r}.")

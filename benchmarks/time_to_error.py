@@ -1,0 +1,360 @@
+"""Seconds until BCD has the test error that STE + BatchNorm + Adam ends with.
+
+    python benchmarks/time_to_error.py --seeds 3 --json results/time_to_error.json
+
+784-1000-1000-10 on MNIST and Fashion-MNIST, in plain torch: the same batches of 256, label
+smoothing of 0.1, and 20% of the inputs dropped by the same masks. Step sizes of both fall over
+their planned length, so each is trained for several lengths, Adam with two rates as well. The
+reference is the best error that Adam ends with after ``--epochs`` epochs. BCD's time is that of its
+shortest training that ends with at most that error, and so is Adam's own. Everything is trained
+side by side on one thread: who plans fewer epochs takes turns at equal distances, and all end in
+the last round.
+
+Seconds are those of the training epochs alone: wall time, CPU time, and CPU time by the medians of
+all epochs of a method, whatever their training's length, for a machine that is busy otherwise.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from copy import copy
+from itertools import pairwise
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from measure import begin, finish, parser
+from zeroone.data.files import load_data
+from zeroone.nn import Step
+from zeroone.optim import BCD
+
+BATCH, SMOOTHING, DROPOUT = 256, 0.1, 0.2
+OURS, THEIRS = "BCD", "STE + BatchNorm + Adam"
+SAME = 1e-9  # means of equal errors may differ by rounding
+CLOCKS = {"seconds": time.perf_counter, "cpu_seconds": time.process_time}
+
+
+class STE(torch.autograd.Function):
+    """1 where u > 0; the gradient passes where |u| <= 1. Hubara et al. (2016)."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor) -> Tensor:
+        ctx.save_for_backward(u)
+        return (u > 0).to(u.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        return gradient * (u.abs() <= 1)
+
+
+class StepSTE(nn.Module):
+    def forward(self, u: Tensor) -> Tensor:
+        return STE.apply(u)
+
+
+class FallingAdam(torch.optim.Adam):
+    """torch's fastest Adam, its rate falling linearly to 0."""
+
+    def __init__(self, model: nn.Module, total_steps: int, rate: float) -> None:
+        super().__init__(model.parameters(), rate, fused=True)
+        self.rate, self.total_steps, self.k = rate, total_steps, 0
+
+    def step(self, *arguments: Any) -> Any:
+        self.param_groups[0]["lr"] = self.rate * (1 - self.k / self.total_steps)
+        self.k += 1
+        return super().step(*arguments)
+
+
+def network(widths: list[int], make_unit: Callable[[int], list[nn.Module]]) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Dropout(DROPOUT)]
+    for n_in, n_out in pairwise(widths[:-1]):
+        layers += [nn.Linear(n_in, n_out), *make_unit(n_out)]
+    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
+
+
+class Data:
+    """Scaled by the training part: each pixel's mean, and the spread of all of them."""
+
+    def __init__(self, name: str, samples: int | None) -> None:
+        split = load_data(name)
+        X, X_test = (torch.tensor(A).flatten(1).float() for A in (split.X, split.X_test))
+        mean, spread = X.mean(dim=0), (X - X.mean(dim=0)).square().mean().sqrt()
+        self.X, self.X_test = ((A[:samples] - mean) / spread for A in (X, X_test))
+        self.y, self.y_test = (torch.tensor(A[:samples]).long() for A in (split.y, split.y_test))
+
+    def few(self, n: int) -> "Data":
+        """The first training samples only."""
+        some = copy(self)
+        some.X, some.y = self.X[:n], self.y[:n]
+        return some
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return -(-len(self.X) // BATCH)
+
+
+class Training:
+    """A method with a planned length: trained epoch by epoch, timed, scored after each."""
+
+    def __init__(
+        self, method: str, length: int, rate: float | None, data: Data, widths: list[int], seed: int
+    ) -> None:
+        self.method, self.length, self.rate, self.data, self.seed = method, length, rate, data, seed
+        torch.manual_seed(seed)
+        total = length * data.batches
+        self.optimizer: torch.optim.Optimizer
+        if rate is None:
+            self.model = network(widths, lambda _: [Step()])
+            self.optimizer = BCD(self.model, total)
+        else:
+            self.model = network(widths, lambda n: [nn.BatchNorm1d(n), StepSTE()])
+            self.optimizer = FallingAdam(self.model, total, rate)
+        self.taken: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
+        self.errors: list[float] = []
+
+    @property
+    def name(self) -> str:
+        rate = "" if self.rate is None else f", {self.rate:g}"
+        return f"{self.method}{rate}"
+
+    def is_due(self, turn: int, turns: int) -> bool:
+        """Whether it has a turn in this round, from 1, of so many."""
+        done = len(self.errors)
+        return done < self.length and turn * self.length >= (done + 1) * turns
+
+    def epoch(self) -> None:
+        """One pass over the data; the order and the masks are those of all others."""
+        data, optimizer = self.data, self.optimizer
+        torch.manual_seed(1000 * (self.seed + 1) + len(self.errors))
+        began = {clock: read() for clock, read in CLOCKS.items()}
+        self.model.train()
+        for rows in torch.randperm(len(data.X)).tensor_split(data.batches):
+            optimizer.zero_grad()
+            loss = cross_entropy(self.model(data.X[rows]), data.y[rows], label_smoothing=SMOOTHING)
+            loss.backward()
+            optimizer.step()
+        for clock, read in CLOCKS.items():
+            self.taken[clock].append(read() - began[clock])
+        self.errors.append(self.test_error())
+
+    @torch.no_grad()
+    def test_error(self) -> float:
+        self.model.eval()
+        parts = zip(self.data.X_test.split(1000), self.data.y_test.split(1000), strict=True)
+        wrong = sum(int((self.model(X).argmax(dim=1) != y).sum()) for X, y in parts)
+        return wrong / len(self.data.y_test)
+
+    def entry(self) -> dict[str, Any]:
+        shown = {"method": self.method, "length": self.length, "rate": self.rate}
+        return shown | {"seed": self.seed, "test_errors": self.errors, "epochs": self.taken}
+
+
+def run(trainings: list[Training], turns: int) -> list[dict[str, Any]]:
+    """All of them side by side; who is first changes from round to round."""
+    for turn in range(1, turns + 1):
+        for training in trainings if turn % 2 else reversed(trainings):
+            if training.is_due(turn, turns):
+                training.epoch()
+        full = [t for t in trainings if t.length == turns]
+        listed = ", ".join(f"{t.name} {t.errors[-1]:.2%}" for t in full)
+        print(f"round {turn} of {turns}: {listed}", flush=True)
+    return [training.entry() for training in trainings]
+
+
+def typical_seconds(entries: list[dict[str, Any]], method: str, length: int) -> float:
+    """CPU time by medians over all trainings of a method; BCD observes more in its first epoch."""
+    taken = [e["epochs"]["cpu_seconds"] for e in entries if e["method"] == method]
+    first = statistics.median(seconds[0] for seconds in taken)
+    later = [s for seconds in taken for s in seconds[1:]]
+    return first + (length - 1) * (statistics.median(later) if later else first)
+
+
+def curve(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each method, rate and length: final errors and seconds, means over the seeds."""
+    points = []
+    for method, rate, length in dict.fromkeys(
+        (e["method"], e["rate"], e["length"]) for e in entries
+    ):
+        same = [
+            e for e in entries if (e["method"], e["rate"], e["length"]) == (method, rate, length)
+        ]
+        point = {"method": method, "rate": rate, "length": length}
+        finals = [e["test_errors"][-1] for e in same]
+        point |= {"test_error": statistics.mean(finals), "test_errors": finals}
+        for clock in CLOCKS:
+            point[clock] = statistics.mean(sum(e["epochs"][clock]) for e in same)
+        points.append(point | {"typical_cpu_seconds": typical_seconds(entries, method, length)})
+    return points
+
+
+def first_crossing(
+    entries: list[dict[str, Any]], epochs: int, reference: float
+) -> dict[str, Any] | None:
+    """In BCD's training of full length, by mean errors: the first epoch with the reference."""
+    full = [e for e in entries if e["method"] == OURS and e["length"] == epochs]
+    for k in range(1, epochs + 1):
+        error = statistics.mean(e["test_errors"][k - 1] for e in full)
+        if error <= reference + SAME:
+            spent = {
+                clock: statistics.mean(sum(e["epochs"][clock][:k]) for e in full)
+                for clock in CLOCKS
+            }
+            return {"epoch": k, "test_error": error, **spent}
+    return None
+
+
+def time_to_error(entries: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
+    """The reference and who has it when; by the mean errors of the seeds in ``entries``."""
+    points = curve(entries)
+    rivals = [p for p in points if p["method"] == THEIRS]
+    reference = min((p for p in rivals if p["length"] == epochs), key=lambda p: p["test_error"])
+    reached: dict[str, Any] = {}
+    for method in (OURS, THEIRS):
+        enough = [
+            p
+            for p in points
+            if p["method"] == method and p["test_error"] <= reference["test_error"] + SAME
+        ]
+        reached[method] = min(enough, key=lambda p: p["typical_cpu_seconds"], default=None)
+    result = {"curve": points, "reference": reference, "reached": reached}
+    crossing = first_crossing(entries, epochs, reference["test_error"])
+    result["first_crossing"] = crossing
+    clocks = (*CLOCKS, "typical_cpu_seconds")
+    ours, theirs = reached[OURS], reached[THEIRS]
+    if ours is not None:
+        # Against the reference as it was trained, and against Adam's shortest training as good.
+        result["share_of_reference"] = {c: ours[c] / reference[c] for c in clocks}
+        result["share_of_shortest"] = {c: ours[c] / theirs[c] for c in clocks}
+    return result
+
+
+def by_seed(entries: list[dict[str, Any]], epochs: int) -> list[dict[str, Any]]:
+    """The same for each seed alone: how much chance there is in it."""
+    found = []
+    for seed in sorted({e["seed"] for e in entries}):
+        own = time_to_error([e for e in entries if e["seed"] == seed], epochs)
+        del own["curve"]
+        found.append({"seed": seed, **own})
+    return found
+
+
+def show(data: str, found: dict[str, Any]) -> None:
+    table = Table("method", title=data)
+    for heading in ("rate", "epochs", "test error", "wall s", "CPU s", "by medians"):
+        table.add_column(heading, justify="right")
+    for p in found["curve"]:
+        rate = "" if p["rate"] is None else f"{p['rate']:g}"
+        seconds = [f"{p[c]:.1f}" for c in (*CLOCKS, "typical_cpu_seconds")]
+        table.add_row(p["method"], rate, str(p["length"]), f"{p['test_error']:.2%}", *seconds)
+    Console(width=None if Console().is_terminal else 110).print(table)
+    reference, ours = found["reference"], found["reached"][OURS]
+    print(
+        f"{data}: {THEIRS} ends with {reference['test_error']:.2%} after {reference['length']} "
+        f"epochs at {reference['rate']:g}, {reference['cpu_seconds']:.1f} CPU s"
+    )
+    if ours is None:
+        print("  no length of BCD that was tried ends with as little")
+    else:
+        whole, least = (found[key] for key in ("share_of_reference", "share_of_shortest"))
+        print(
+            f"  BCD has {ours['test_error']:.2%} after {ours['length']} epochs, "
+            f"{ours['cpu_seconds']:.1f} CPU s: {whole['cpu_seconds']:.2f} of its time "
+            f"({whole['seconds']:.2f} by wall time, "
+            f"{whole['typical_cpu_seconds']:.2f} by medians), {least['cpu_seconds']:.2f} of "
+            f"that of its shortest training as good"
+        )
+    if len(found["by_seed"]) > 1:
+        lengths = [own["reached"][OURS] for own in found["by_seed"]]
+        listed = ", ".join("never" if p is None else str(p["length"]) for p in lengths)
+        print(f"  seed by seed, against its own reference, after so many epochs: {listed}")
+    crossing = found["first_crossing"]
+    if crossing is not None:
+        print(
+            f"  in BCD's longest training first after epoch {crossing['epoch']}, "
+            f"{crossing['cpu_seconds']:.1f} CPU s ({crossing['test_error']:.2%})"
+        )
+
+
+def plot(result: dict[str, Any], path: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(result), figsize=(5.5 * len(result), 4), squeeze=False)
+    for axis, (data, found) in zip(axes[0], result.items(), strict=True):
+        for key in dict.fromkeys((p["method"], p["rate"]) for p in found["curve"]):
+            points = [p for p in found["curve"] if (p["method"], p["rate"]) == key]
+            points.sort(key=lambda p: p["length"])
+            label = key[0] if key[1] is None else f"{key[0]}, {key[1]:g}"
+            seconds = [p["cpu_seconds"] for p in points]
+            axis.plot(seconds, [100 * p["test_error"] for p in points], "o-", label=label)
+            for p in points:
+                where = (p["cpu_seconds"], 100 * p["test_error"])
+                axis.annotate(str(p["length"]), where, (3, 3), textcoords="offset points")
+        axis.axhline(100 * found["reference"]["test_error"], color="grey", linewidth=0.8)
+        axis.set(title=data, xlabel="CPU seconds of training", ylabel="final test error, %")
+        axis.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    print(f"plot: {path}")
+
+
+def main() -> None:
+    arguments = parser(__doc__.splitlines()[0], repeats=None, threads=1)
+    data_sets = ["mnist", "fashion-mnist"]
+    arguments.add_argument("--data", nargs="+", choices=data_sets, default=data_sets)
+    arguments.add_argument("--seeds", type=int, default=1, help="seeds 0, 1, ...")
+    arguments.add_argument("--epochs", type=int, default=10, help="of the reference")
+    arguments.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[3, 4, 5, 7, 10],
+        help="of BCD: --epochs is always one, the longest",
+    )
+    arguments.add_argument(
+        "--rival-lengths", type=int, nargs="+", default=[5, 7, 10], help="of Adam, likewise"
+    )
+    arguments.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3], help="of Adam")
+    arguments.add_argument("--width", type=int, default=1000, help="of both hidden layers")
+    arguments.add_argument("--samples", type=int, help="only so many, of both parts of the data")
+    arguments.add_argument("--plot", help="draw the curves into this PNG")
+    options = arguments.parse_args()
+    record = begin("time_to_error", options)
+    record["result"] = result = {}
+    record["runs"] = runs = {}
+    widths = [784, options.width, options.width, 10]
+    plans: list[tuple[str, int, float | None]] = []
+    for method, lengths, rates in (
+        (OURS, options.lengths, [None]),
+        (THEIRS, options.rival_lengths, options.rates),
+    ):
+        shorter = sorted(length for length in set(lengths) if length < options.epochs)
+        plans += [(method, n, rate) for rate in rates for n in (*shorter, options.epochs)]
+    for name in options.data:
+        data = Data(name, options.samples)
+        for plan in plans:  # what torch sets up once is no part of anybody's first epoch
+            if plan[1] == options.epochs:
+                Training(*plan, data.few(2 * BATCH), widths, seed=0).epoch()
+        runs[name] = []
+        for seed in range(options.seeds):
+            trainings = [Training(*plan, data, widths, seed) for plan in plans]
+            runs[name] += run(trainings, options.epochs)
+            result[name] = time_to_error(runs[name], options.epochs)
+            result[name]["by_seed"] = by_seed(runs[name], options.epochs)
+            finish(record, options.json, quiet=True)
+        show(name, result[name])
+    if options.plot:
+        plot(result, options.plot)
+    finish(record, options.json)
+
+
+if __name__ == "__main__":
+    main()

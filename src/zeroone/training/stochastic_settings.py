@@ -1,0 +1,80 @@
+"""Settings of stochastic BCD."""
+
+from dataclasses import dataclass
+
+from zeroone.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.nn import U_RULES
+from zeroone.optim.projection import WEIGHTS
+
+# Settings of earlier versions, and what took their place.
+RETIRED = {
+    "flip_rate": "move",
+    "flip_margin": "move",
+    "step": "move",
+    "conv_step": "move",
+    "top_step": "head_step",
+    "top_step_end": "head_step",
+    "window_end": "window",
+    "u_step": "u_rule",
+    "v_step": "",
+    "v_damping": "",
+    "threshold_spread": "",
+}
+
+
+@dataclass(frozen=True)
+class StochasticSettings:
+    """Settings of stochastic BCD. One set of defaults serves small and large data.
+
+    epochs: passes over the data, 0 for a network as it begins; None chooses by the data
+    batch: samples a batch, at least 8; None takes 256, or all samples if there are fewer
+    move: the root mean square change of a hidden layer's pre-activations in a batch, in units of
+        their own spread; falls linearly to 0
+    head_step: the share of the W block's solution that the last layer takes; falls to a tenth
+    window: |b| up to which a bit may flip, in units of its spread; falls to a half
+    damping: of the W block, relative to the mean variance of the layer's inputs
+    u_rule: 'expected' or 'drawn' randomised rounding, 'half', the printed one, or one of your own
+        (see ``nn.register_u_rule``)
+    smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
+        beyond the margin is pulled back
+    input_dropout: the share of inputs set to their mean while training; None takes 0.2, or 0 where
+        a sample has fewer than 16 features or is an image for a convolution, or where there are
+        fewer than 100 samples
+    weights: 'real', or of the hidden layers 'ternary' or 'binary', each unit's times a scale that
+        the step ignores (see ``optim.projection.project``)
+    lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing
+    keep: the share of hidden units to keep, instead of lam; None keeps all
+    """
+
+    epochs: int | None = None
+    batch: int | None = None
+    move: float = 0.05
+    head_step: float = 0.3
+    window: float = 1.0
+    damping: float = 4.0
+    u_rule: str = "expected"
+    smoothing: float = 0.1
+    input_dropout: float | None = None
+    weights: str = "real"
+    lam: float = 0.0
+    keep: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None:
+            count("epochs", self.epochs, least=0)
+        if self.batch is not None:
+            count("batch", self.batch, least=8)  # a unit's scale is taken from the batch
+        for name in ("smoothing", "input_dropout"):
+            if getattr(self, name) is not None and share(name, getattr(self, name)) == 1:
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
+        for name in ("move", "head_step", "window", "damping"):
+            if positive(name, getattr(self, name)) > 1e30:
+                raise InputError(f"{name} must be at most 1e30.")
+        one_of("u_rule", self.u_rule, U_RULES)
+        one_of("weights", self.weights, WEIGHTS)
+        not_negative("lam", self.lam)
+        if self.keep is not None:
+            if share("keep", self.keep) == 0:
+                raise InputError(f"keep must be above 0 and at most 1, got {self.keep!r}.")
+            if self.lam:
+                raise InputError("give either lam or keep, not both.")
