@@ -49,7 +49,7 @@ class BCD(Optimizer):
         move: float = 0.05,
         head_step: float = 0.3,
         window: float = 1.0,
-        damping: float = 4.0,
+        damping: float = 8.0,
         weights: str = "real",
         keep: float | None = None,
         lam: float = 0.0,

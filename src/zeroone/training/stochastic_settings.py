@@ -51,7 +51,7 @@ class StochasticSettings:
     move: float = 0.05
     head_step: float = 0.3
     window: float = 1.0
-    damping: float = 4.0
+    damping: float = 8.0
     u_rule: str = "expected"
     smoothing: float = 0.1
     input_dropout: float | None = None
