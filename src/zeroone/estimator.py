@@ -1,5 +1,6 @@
 """``ZeroOneClassifier``: a 0/1 network with scikit-learn's ``fit`` and ``predict``."""
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -40,14 +41,15 @@ ARGUMENTS = (
     "max_iter",
     "device",
 )
-SMALL = 200_000  # numbers in X, up to which float64 costs nothing that would be noticed
+TINY = 1_000  # numbers in X, up to which float64 costs nothing that would be noticed
+WIDTHS: dict[int, float] = {64: 500, 128: 20_000, 256: math.inf}  # units, by the most samples
 
 
 class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A 0/1 network as a classifier.
 
     hidden: the hidden layers, widths or convolutions such as 'conv5x5:32:max2'; None takes the
-        preset's, else 256, 256
+        preset's, else two layers of 64, 128 or 256 units by the number of samples
     solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
     epochs: passes over the data of the stochastic solver; None takes 10, more on small data
     head: 'softmax' or 'hardmax' (the paper's)
@@ -69,7 +71,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     verbose: whether to say how training goes, on stderr
     callbacks: of the training, see ``zeroone.Callback``
     options: further settings of ``zeroone.TrainSettings`` or of the solver, by name. Without a
-        ``dtype`` among them, small data are trained in float64
+        ``dtype`` among them, tiny data are trained in float64
     random_state: the seed of the start and of the batches
 
     After ``fit``: ``network_``, ``classes_``, ``n_iter_``, ``status_``, ``record_``,
@@ -133,7 +135,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image = self._image()
         X, y = validate_data(self, self._flat(X), _plain(y))
         check_classification_targets(y)
-        settings = self._settings(X)
+        settings = self._settings(X, y)
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
         if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
             raise InputError(
@@ -148,6 +150,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight=self._weights(X, y, sample_weight),
             start=start,
             feature_names=getattr(self, "feature_names_in_", None),
+            scores=bool(self.verbose) or bool(self.callbacks),
         )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
@@ -178,7 +181,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
         learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # back if all goes well
-        settings = self._settings(X, learner)
+        settings = self._settings(X, y, learner)
         fixed = replace(settings, seed=0)  # of a random state, the next draw is another
         if learner is None or fixed != self._learned_by:
             if first:
@@ -267,7 +270,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights
 
-    def _settings(self, X: NDArray[Any], learner: OnlineLearner | None = None) -> TrainSettings:
+    def _settings(
+        self, X: Any, y: NDArray[Any], learner: OnlineLearner | None = None
+    ) -> TrainSettings:
         given = {name: getattr(self, name) for name in ARGUMENTS}
         if self.preset is None:
             given |= {"solver": self.solver, "head": self.head}
@@ -281,10 +286,15 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"options must be settings by their names, got {options!r}.")
         for name in options.keys() & given.keys():
             raise InputError(f"options repeats {name}, which has an argument of its own.")
-        small = {"dtype": "float64"} if X.size <= SMALL else {}
+        by_data: dict[str, Any] = {"dtype": "float64"} if X.shape[0] * X.shape[1] <= TINY else {}
+        if self.preset is None and self.hidden is None:
+            width = next(units for units, most in WIDTHS.items() if len(y) <= most)
+            by_data["hidden"] = (width, width)
         if learner is not None or (self.warm_start and hasattr(self, "network_")):
-            small = {"dtype": str(self.network_.dtype).removeprefix("torch.")}
-        return TrainSettings.from_options(self.preset, **given, **small | options)
+            by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")
+            if self.hidden is None and hasattr(self, "_hidden"):
+                by_data["hidden"] = self._hidden
+        return TrainSettings.from_options(self.preset, **by_data | given | options)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):

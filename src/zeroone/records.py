@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Sized
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def code() -> str | None:
     return tree + ("+" if changed else "") if tree else None
 
 
+@cache  # what this process has loaded does not change with the files
 def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(

@@ -48,13 +48,13 @@ def test_rows_are_the_patches_of_outputs(dims, options):
     """Times the weights, each gives the outputs of one sample at one position, in all channels."""
     module, x = conv(dims, **options), normal(10, 4, *SIDES[dims])
     kind, output = layer_kind(module), module(x).detach()
-    rows = kind.rows(x, 0, 10)
+    rows, samples = kind.rows(x, 0, 10)
     each = rows.shape[1] // 10
     assert each == min(ROWS // 10, output[0, 0].numel())
     found = (rows @ kind.matrix(module.weight.data).mT).transpose(0, 1).flatten(1)  # rows, units
     found = found + (0 if module.bias is None else module.bias.detach())
-    for r, values in enumerate(found):
-        positions = output[r // each].flatten(1).T
+    for sample, values in zip(samples, found, strict=True):
+        positions = output[sample].flatten(1).T
         assert float((positions - values).abs().amax(dim=1).min()) < 1e-12
 
 
@@ -62,7 +62,7 @@ def test_positions_are_scattered():
     """Of 64 positions, those of 64 samples are many, and different ones."""
     module = nn.Conv2d(1, 1, 1)
     places = torch.arange(64.0).view(1, 1, 8, 8).expand(256, 1, 8, 8)
-    seen = layer_kind(module).rows(places, 0, 256).flatten()
+    seen = layer_kind(module).rows(places, 0, 256)[0].flatten()
     assert len(seen) == 256
     assert int(seen.long().bincount(minlength=64).min()) >= 1
     assert int(seen.long().bincount(minlength=64).max()) <= 12
@@ -74,26 +74,28 @@ def test_rows_are_the_same_however_a_batch_is_shared_out(n, cuts):
     dense, image = nn.Linear(5, 2).double(), conv(1, groups=2)
     for module, x in ((dense, normal(n, 5)), (dense, normal(n, 3, 5)), (image, normal(n, 4, 6))):
         kind, at = layer_kind(module), [0, *(int(cut * n) for cut in cuts), n]
-        parts = [kind.rows(x[a:b], a, n) for a, b in pairwise(at) if b > a]
-        together = kind.rows(x, 0, n)
-        assert torch.equal(torch.cat(parts, dim=1), together)
+        parts = [(a, *kind.rows(x[a:b], a, n)) for a, b in pairwise(at) if b > a]
+        together, samples = kind.rows(x, 0, n)
+        assert torch.equal(torch.cat([rows for _, rows, _ in parts], dim=1), together)
+        assert torch.equal(torch.cat([first + of for first, _, of in parts]), samples)
         assert min(ROWS, n) <= together.shape[1] < 8 * ROWS
 
 
 @bug("a convolution's share of a batch cannot be empty")
 def test_a_share_may_be_empty():
     for module, x in ((nn.Linear(5, 2), torch.zeros(0, 5)), (conv(1), torch.zeros(0, 4, 6))):
-        assert layer_kind(module).rows(x, 3, 10).shape[1] == 0
+        assert layer_kind(module).rows(x, 3, 10)[0].shape[1] == 0
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 3, 5), (6, 2, 3, 5)])
 def test_a_dense_layer_shows_its_inputs(shape):
     module, x = nn.Linear(5, 4).double(), normal(*shape)
     kind = layer_kind(module)
-    rows = kind.rows(x, 0, 6)
+    rows, samples = kind.rows(x, 0, 6)
     assert torch.equal(rows[0], x.reshape(-1, 5))
     outputs = rows @ kind.matrix(module.weight.data).mT + module.bias
     torch.testing.assert_close(outputs[0], module(x).reshape(-1, 4))
+    assert samples.tolist() == [i for i in range(6) for _ in range(rows.shape[1] // 6)]
 
 
 def convnet():
@@ -129,7 +131,7 @@ def words(**options):
 
 def test_an_embedding_counts_tokens():
     kind = layer_kind(nn.Embedding(6, 5))
-    rows = kind.rows(torch.tensor([[0, 2], [2, 5]]), 0, 2)
+    rows, _ = kind.rows(torch.tensor([[0, 2], [2, 5]]), 0, 2)
     assert rows.tolist() == [[[1, 0, 2, 0, 0, 1]]]
     assert kind.matrix(kind.weight).shape == (1, 5, 6)
 
@@ -137,7 +139,7 @@ def test_an_embedding_counts_tokens():
 def test_an_embedding_is_a_dense_layer_on_tokens():
     """Its step is the diagonal's solution, as large as ``move`` says."""
     model, tokens, y = words()
-    bcd, before = BCD(model, 10, balance=False), model[0].weight.detach().clone()
+    bcd, before = BCD(model, 10, damping=4.0, balance=False), model[0].weight.detach().clone()
     train_batch(model, bcd, tokens, y)
     grad, after = model[0].weight.grad, model[0].weight.detach()
     f = tokens.flatten().bincount(minlength=6) / tokens.numel()

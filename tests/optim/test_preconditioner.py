@@ -89,6 +89,18 @@ def test_both_gram_matrices_give_the_same(normal):
         torch.testing.assert_close(P, expected)
 
 
+@pytest.mark.parametrize("columns", [5, 100])
+def test_rows_count_as_often_as_their_weights_say(normal, columns):
+    V, often = normal(2, 30, columns), torch.arange(30) % 4
+    weighted, repeated = None, None
+    for k in range(3):
+        weighted = LowRank.observe(V, weighted, k, centre=True, weights=often.double())
+        rows = V.repeat_interleave(often, dim=1)
+        repeated = LowRank.observe(rows, repeated, k, centre=True)
+    torch.testing.assert_close(weighted.mean, repeated.mean)
+    torch.testing.assert_close(dense(weighted), dense(repeated))
+
+
 # --- LowRank: the solution
 
 

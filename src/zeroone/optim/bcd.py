@@ -107,7 +107,8 @@ class BCD(Optimizer):
         self.removal: Removal | None = None
         if keep is not None or lam:
             self.removal = Removal(self, keep, lam)
-        self.observer.attach(balance=balance)
+        self.balance = balance
+        self._prepare()
 
     def _sort_parameters(
         self, given: list[dict[str, Any]], *, strict: bool
@@ -197,7 +198,7 @@ class BCD(Optimizer):
     def _prepare(self) -> None:
         """Attach or remove the hooks for the next batch."""
         if self.k in EARLY or self.k % OBSERVE_EVERY == 0:
-            self.observer.attach()
+            self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
 

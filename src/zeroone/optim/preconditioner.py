@@ -91,6 +91,25 @@ class Preconditioner(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
 
+@dataclass(frozen=True)
+class DampedInverse:
+    """(Q + delta I)^-1 = c I + P diag(w) P^T, and what every batch needs of it.
+
+    c: (groups, 1); w: (groups, 1, rank)
+    gains, tail_gain: what P's and all other parts of C add to the predicted change
+    directions: P and the mean, (groups, columns, rank + 1)
+    mean_along, mean_square: m^T P, (groups, 1, rank), and m^T m, (groups, 1)
+    """
+
+    c: Tensor
+    w: Tensor
+    gains: Tensor
+    tail_gain: Tensor
+    directions: Tensor
+    mean_along: Tensor
+    mean_square: Tensor
+
+
 @dataclass
 class LowRank(Preconditioner):
     """Q by its strongest directions; one per group of a grouped convolution.
@@ -103,7 +122,7 @@ class LowRank(Preconditioner):
     basis: Tensor
     strength: Tensor
     total: Tensor
-    _spectra: dict[float, tuple[Tensor, Tensor, Tensor]] = field(init=False, default_factory=dict)
+    _inverses: "dict[float, DampedInverse]" = field(init=False, default_factory=dict)
 
     @classmethod
     def observe(
@@ -137,53 +156,59 @@ class LowRank(Preconditioner):
         basis, strength = strongest(stack, min(RANK, columns))
         return cls(mean, basis, strength, total)
 
-    def spectrum(self, damping: float) -> tuple[Tensor, Tensor, Tensor]:
-        """(Q + delta I)^-1 = c I + P diag(w) P^T, delta = damping times the mean variance.
-
-        Gives c and the tail variance, each (groups, 1), and w, (groups, rank).
-        """
-        if damping in self._spectra:
-            return self._spectra[damping]
-        columns, rank = self.basis.shape[1:]
-        tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
-        delta = damping * (self.total / columns).clamp_min(torch.finfo(tail.dtype).eps)
-        c = 1 / (tail + delta)[:, None]
-        self._spectra[damping] = c, tail[:, None], 1 / (self.strength + delta[:, None]) - c
-        return self._spectra[damping]
+    def damped(self, damping: float) -> "DampedInverse":
+        """(Q + delta I)^-1, delta = damping times the mean variance; made once."""
+        if damping not in self._inverses:
+            columns, rank = self.basis.shape[1:]
+            tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
+            delta = damping * (self.total / columns).clamp_min(torch.finfo(tail.dtype).eps)
+            c = 1 / (tail + delta)[:, None]
+            w = 1 / (self.strength + delta[:, None]) - c
+            self._inverses[damping] = DampedInverse(
+                c,
+                w[:, None],
+                (self.strength * (w + c).square())[:, :, None],
+                tail[:, None] * c.square(),
+                torch.cat([self.basis, self.mean[:, :, None]], dim=2),
+                self.mean[:, None] @ self.basis,
+                self.mean.square().sum(dim=1, keepdim=True),
+            )
+        return self._inverses[damping]
 
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
 
         The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C.
         """
-        c, tail, w = self.spectrum(damping)
-        P, m = self.basis, self.mean
-        along, squares = grad @ P, torch.linalg.vector_norm(grad, dim=2).square_()
-        if bias_grad is not None:
-            mP, mm = m[:, None] @ P, m.square().sum(dim=1, keepdim=True)
-            met = (grad @ m[:, :, None])[:, :, 0]
-            along = along - bias_grad[:, :, None] * mP
-            squares = squares - 2 * bias_grad * met + bias_grad.square() * mm
-        of_basis = along.square()
-        gains = self.strength * (w + c).square()
-        beyond = (squares - of_basis.sum(dim=2)).clamp_min(0)
-        change = (of_basis @ gains[:, :, None])[:, :, 0] + tail * c.square() * beyond
-        left, right, bias = along * w[:, None], P, None
-        if bias_grad is not None:
-            bias = bias_grad - c * (met - bias_grad * mm) - (left * mP).sum(dim=2)
-            left = torch.cat([left, -(c * bias_grad)[:, :, None]], dim=2)
-            right = torch.cat([P, m[:, :, None]], dim=2)
-        return Solution(change, c[:, :, None], left, right, bias)
+        inverse = self.damped(damping)
+        squares = torch.linalg.vector_norm(grad, dim=2).square_()
+        if bias_grad is None:
+            along, right = grad @ self.basis, self.basis
+            left, bias = along * inverse.w, None
+        else:
+            right = inverse.directions
+            met_all = grad @ right
+            along, met = met_all[:, :, :-1], met_all[:, :, -1]
+            along = along - bias_grad[:, :, None] * inverse.mean_along
+            squares += bias_grad * (bias_grad * inverse.mean_square - 2 * met)
+            left = along * inverse.w
+            bias = bias_grad - inverse.c * (met - bias_grad * inverse.mean_square)
+            bias -= (left * inverse.mean_along).sum(dim=2)
+            left = torch.cat([left, (-inverse.c * bias_grad)[:, :, None]], dim=2)
+        along = along.square()
+        beyond = (squares - along.sum(dim=2)).clamp_min_(0)
+        change = (along @ inverse.gains)[:, :, 0] + inverse.tail_gain * beyond
+        return Solution(change, inverse.c[:, :, None], left, right, bias)
 
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
-        c, _, w = self.spectrum(damping)
-        rows = (self.basis[0, columns] * w[0]) @ self.basis[0].T
-        rows[torch.arange(len(columns)), columns] += c[0, 0]
+        inverse = self.damped(damping)
+        rows = (self.basis[0, columns] * inverse.w[0]) @ self.basis[0].T
+        rows[torch.arange(len(columns)), columns] += inverse.c[0, 0]
         return rows
 
     def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
-        c, _, w = self.spectrum(damping)
-        return c + (self.basis.square() * w[:, None]).sum(dim=2)
+        inverse = self.damped(damping)
+        return inverse.c + (self.basis.square() * inverse.w).sum(dim=2)
 
     def select(self, columns: Tensor) -> Self:
         """The directions lose their other entries; the next observation makes them orthogonal."""

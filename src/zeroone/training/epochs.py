@@ -21,7 +21,9 @@ from zeroone.training.parts import Part
 
 BATCH = 256
 HEAVIEST = 2.0  # what a sample counts in one batch, if it can be spread over several
-LEAST_EPOCHS, LEAST_BATCHES = 10, 2000
+LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 80, 4  # see BatchPlan.make
+LARGE, LARGE_BATCH = 200_000, 1024  # samples from which batches are larger, and those
+FEW = 20  # batches: an epoch of fewer is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 
 
@@ -85,6 +87,8 @@ class BatchPlan:
     ) -> "BatchPlan":
         """For a training part; None takes what works for its size.
 
+        Without ``epochs``: 10, or as many as make 80 batches and one more for every 4 samples.
+
         ``of_images``: whether the inputs are images for a convolution. Filters, shared between
         positions, need no dropout of single pixels; on MNIST it cost them accuracy. Layers on a
         body's features do need it: without, those on a ResNet learned CIFAR-10 by heart.
@@ -95,8 +99,9 @@ class BatchPlan:
             dropout = 0.0 if of_images or few else DROPOUT
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
-        batches = math.ceil(n / (batch or min(BATCH, n)))
-        least = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / batches))
+        batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))
+        enough = LEAST_BATCHES + n / SAMPLES_A_BATCH
+        least = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
         return cls(least if epochs is None else epochs, batches, dropout, seed)
 
     @property
@@ -201,6 +206,8 @@ class Epochs:
         if not math.isfinite(loss):
             reason = f"the loss was no longer finite in epoch {k}"
             return Iteration(entry, (Status.DIVERGED, reason))
+        if k < self.limit and self.batch_plan.batches < FEW:
+            return Iteration(entry)  # the next loss will tell
         with torch.no_grad():  # the last update may be the one that went wrong
             # Some rows tell: all of a full batch took a fifth of its time.
             went_wrong = not bool(self.rule.model.forward(V0[:BATCH]).isfinite().all())

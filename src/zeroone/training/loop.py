@@ -37,14 +37,18 @@ def run(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
+    scores: bool = True,
     team: Team = ALONE,
 ) -> Outcome:
     """Iterate until the learner or a callback stops, patience ends, or all is done.
 
+    ``scores``: whether all parts are scored after every iteration; without, only the validation
+    part is, if there is one.
     ``team``: all of its ranks do the same; the first one reads and writes the state.
     """
     whole = {**parts, "train": parts["train"].sample(SCORED)}
-    scored = {name: part.mine(team) for name, part in whole.items()}
+    wanted = {name: part for name, part in whole.items() if scores or name == "validation"}
+    scored = {name: part.mine(team) for name, part in wanted.items()}
     if checkpoint and resume:
         kept = team.first_word(checkpoint.read() if team.is_first else None)
         assert kept is not None
@@ -99,12 +103,8 @@ def _entry(
 ) -> dict[str, Any]:
     """One line of the history: what was done, the errors, what is left of the network."""
     errors = {f"{n}_error": error_rate(learner.model, p.X, p.y, team) for n, p in parts.items()}
-    return {
-        "iteration": k,
-        **did,
-        **errors,
-        "active_units": active_units(learner.model),
-    }
+    left = {"active_units": active_units(learner.model)} if parts else {}
+    return {"iteration": k, **did, **errors, **left}
 
 
 def _impatience(

@@ -84,6 +84,7 @@ def train(
     sample_weight: ArrayLike | Tensor | None = None,
     start: Network | None = None,
     feature_names: Sequence[str] | None = None,
+    scores: bool = True,
     team: Team = ALONE,
 ) -> Run:
     """Train a network on raw inputs X and labels y.
@@ -102,6 +103,8 @@ def train(
     ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
     scaling of the inputs.
     ``feature_names``: what the inputs are called; the model keeps it.
+    ``scores``: whether all parts are scored after every iteration, which on small data takes longer
+    than the iteration; without, only a validation part is, and no flipped bits are counted.
     ``team``: the processes that train together (see ``parallel.together``); each calls this alike.
     """
     for callback in callbacks:
@@ -118,7 +121,7 @@ def train(
     task = replace(task, scaling=network.to(device).scaling)
     if feature_names is not None:
         network.name_features(feature_names)
-    learner = _make_learner(network, task, settings, team, fresh=start is None)
+    learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
@@ -133,6 +136,7 @@ def train(
         callbacks=callbacks,
         checkpoint=checkpoint,
         resume=resume,
+        scores=scores,
         team=team,
     )
     errors = part_errors(network, task.parts, team)
@@ -205,7 +209,13 @@ def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
 
 
 def _make_learner(
-    network: Network, task: Task, settings: TrainSettings, team: Team, *, fresh: bool = True
+    network: Network,
+    task: Task,
+    settings: TrainSettings,
+    team: Team,
+    *,
+    fresh: bool,
+    scores: bool,
 ) -> Sweeps | Epochs:
     part = task.parts["train"]
     if settings.solver == "exact":
@@ -224,7 +234,7 @@ def _make_learner(
     )
     widths = [p.units for p in settings.plans]
     kept = None if fresh else widths
-    probe = task.probe(PROBE, team)
+    probe = task.probe(PROBE, team) if scores else None
     rule = BCDRule(network, s, max(1, plan.total), probe, widths=kept, team=team)
     return Epochs(rule, part, task.scaling, plan, task.augmentation(settings), team)
 
