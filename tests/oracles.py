@@ -111,3 +111,64 @@ def objective(Ws, offsets, U, V, y, weights, margin):
     for u, v in zip(U[:-1], V[1:], strict=True):
         total += pi / 2 * np.sum((v - (u > 0)) ** 2)
     return total
+
+
+def w_block(E, V, damping, bias):
+    """argmin ||E - (V - m) G^T||^2/n + delta ||G||^2, m = 0 without a bias; and tr(G Q G^T)."""
+    m = V.mean(axis=0) if bias else np.zeros(V.shape[1])
+    C = V - m
+    Q = C.T @ C / len(V)
+    ridge = Q + damping * np.trace(Q) / len(Q) * np.eye(len(Q))
+    G = np.linalg.solve(ridge, C.T @ E / len(V)).T
+    change = np.sum(G @ Q * G, axis=1)
+    return (np.hstack([G, (E.mean(axis=0) - G @ m)[:, None]]) if bias else G), change
+
+
+def bcd_batch(Ws, shortcuts, X, y, move, head_step, damping, smoothing=0.1):
+    """The first batch of stochastic BCD on dense layers with biases in the last column.
+
+    ``shortcuts``: of some layers a matrix and the layer whose inputs it takes. Gives the new
+    weights, and the new shortcuts.
+    """
+    Ws = [W.copy() for W in Ws]
+    V, B, own, added = [X], [], [], {}
+    for i, W in enumerate(Ws):
+        own.append(V[i] @ W[:, :-1].T + W[:, -1])
+        U = own[i].copy()
+        if i in shortcuts:
+            S, source = shortcuts[i]
+            added[i] = V[source] @ S.T
+            U += added[i]
+        if i + 1 < len(Ws):  # the first batch is centred
+            W[:, -1] -= U.mean(axis=0)
+            U -= U.mean(axis=0)
+            V.append((U > 0).astype(float))
+        B.append(U)
+    P = np.exp(B[-1] - B[-1].max(axis=1, keepdims=True))
+    classes = Ws[-1].shape[0]
+    E = (1 - smoothing) * np.eye(classes)[y] + smoothing / classes - P / P.sum(axis=1)[:, None]
+    wanted = [np.zeros_like(v) for v in V]
+    new, new_shortcuts = list(Ws), {}
+    for i in reversed(range(len(Ws))):
+        hidden = i + 1 < len(Ws)
+        if hidden:
+            spread = B[i].std(axis=0)
+            E = wanted[i + 1] * (np.abs(B[i]) <= spread) / spread
+        parts = [(Ws[i], V[i], own[i], True)]
+        if i in shortcuts:
+            S, source = shortcuts[i]
+            parts.append((S, V[source], added[i], False))
+            wanted[source] += E @ S
+        wanted[i] += E @ Ws[i][:, :-1]
+        results = []
+        for W, inputs, outputs, bias in parts:
+            G, change = w_block(E, inputs, damping, bias)
+            size = np.full(len(W), head_step)
+            if hidden:
+                variance = outputs.var(axis=0)
+                size = move * variance / np.sqrt(np.mean(variance * change))
+            results.append(W + size[:, None] * G)
+        new[i] = results[0]
+        if i in shortcuts:
+            new_shortcuts[i] = results[1]
+    return new, new_shortcuts

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from zeroone import TrainSettings, postbox, train
+from zeroone import TrainSettings, train
 from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.heads import SoftmaxCE
@@ -15,23 +15,21 @@ from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.parallel import ALONE, Ranks, Share
 from zeroone.scaling import Scaling
-from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.solvers.stochastic_settings import StochasticSettings
-
-WAYS = ("sent", "shared")
+from zeroone.training.rule import BCDRule
+from zeroone.training.stochastic_settings import StochasticSettings
 
 
 def batches(team, job):
     """Batches of digits, cut by ownership of the samples: uneven parts, some empty."""
     digits = load_embedded("digits")
-    dtype = torch.float64 if job.get("double") else torch.float32
+    dtype = torch.float64
     X, y = torch.from_numpy(digits.X).to(dtype), torch.from_numpy(digits.y)
     scaling = Scaling.fit(X, dtype)
     plans = [LayerPlan.parse(layer) for layer in job["hidden"]]
     shape = (1, 8, 8) if plans[0].kernel else (64,)
     network = Network.build(shape, plans, 10, SoftmaxCE(), seed=1, dtype=dtype, scaling=scaling)
     settings = StochasticSettings(**job["settings"])
-    solver = StochasticBCD(network, settings, job["batches"], team=team)
+    rule = BCDRule(network, settings, job["batches"], team=team)
     cuts = torch.tensor({1: [], 2: [0.3], 4: [0.1, 0.45, 0.5]}[team.size])
     owner = torch.searchsorted(cuts * len(y), torch.arange(len(y)), right=True)
     heavy = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) * 2
@@ -42,8 +40,8 @@ def batches(team, job):
         share = Share(len(rows), places) if team.size > 1 else None
         mine = rows[places] if team.size > 1 else rows
         weights = heavy[mine] if job.get("weighted") else None
-        solver.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
-    return {f"{i}": link.operator.weight for i, link in enumerate(network.links)}
+        rule.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
+    return {f"{i}": link.operator.weight for i, link in enumerate(rule.model.links)}
 
 
 def trained(team, job):
@@ -84,13 +82,7 @@ def work(rank, size, meeting, out, jobs):
     for name, job in jobs.items():
         if size > 1:
             team = Ranks(halved=job.get("halved", False))
-            if "memory" in job:
-                postbox.HALF = postbox.LEAST_HALF = job["memory"]
-                team.share_memory()
         made = (batches if "batches" in job else trained)(team, job)
-        torch.save(
-            made | {f"bytes_{how}": torch.tensor(getattr(team, how, 0)) for how in WAYS},
-            Path(out) / f"{name}-{size}-{rank}.pt",
-        )
+        torch.save(made, Path(out) / f"{name}-{size}-{rank}.pt")
     if size > 1:
         distributed.destroy_process_group()

@@ -183,7 +183,7 @@ BAD = {
         ("train", "--data", "digits", "--tau", "1", "--out", "run"),
         "tau is a setting of solver='exact'",
     ),
-    "flip rate": (("train", "--data", "digits", "--flip-rate", "2", "--out", "run"), "flip_rate"),
+    "move": (("train", "--data", "digits", "--move", "-2", "--out", "run"), "move"),
     "keep": (("train", "--data", "digits", "--keep", "0", "--out", "run"), "keep must be above 0"),
     "batch": (
         ("train", "--data", "digits", "--batch", "1438", "--out", "run"),

@@ -35,9 +35,9 @@ def trained(options, **arguments):
     "options",
     [
         {"hidden": (32, 16), "epochs": 4, "validation": 0.2, "patience": 1},
-        {"hidden": (32, 16), "epochs": 3, "keep": 0.5, "threshold_spread": 0.7},
+        {"hidden": (32, 16), "epochs": 3, "keep": 0.5},
         {"hidden": (32, 16), "epochs": 3, "lam": 0.3, "weights": "ternary"},
-        {"hidden": (32, 16), "epochs": 2, "u_step": "drawn", "v_step": "solve"},
+        {"hidden": (32, 16), "epochs": 2, "u_rule": "drawn"},
         {"hidden": ("conv3x3:4:pad1:max2", "conv3x3:4:pad1:skip2", 16), "epochs": 2},
         {"hidden": (16, 8), "solver": "exact", "max_iter": 2, "head": "hardmax"},
         {"hidden": ("conv3x3:4:pad1:max2", 8), "solver": "exact", "max_iter": 2},

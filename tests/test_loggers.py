@@ -15,9 +15,9 @@ from zeroone.cli.compare import TARGETS
 from zeroone.cli.options import CHOICES, DATA_SETS
 from zeroone.data.embedded import load_embedded
 from zeroone.data.registry import REGISTRY
+from zeroone.nn import U_RULES
+from zeroone.optim.projection import WEIGHTS
 from zeroone.reproduce import targets
-from zeroone.solvers.projection import WEIGHTS
-from zeroone.solvers.stochastic_settings import U_STEPS, V_STEPS
 from zeroone.training import TrainSettings, train
 from zeroone.training.loggers import flat_numbers
 
@@ -240,4 +240,4 @@ def test_what_completion_offers_is_what_there_is():
     assert set(TARGETS) == {*targets.TARGETS, "all"}
     assert set(DATA_SETS) == set(REGISTRY)
     assert CHOICES["weights"] == WEIGHTS
-    assert (set(CHOICES["u-step"]), set(CHOICES["v-step"])) == (set(U_STEPS), set(V_STEPS))
+    assert set(CHOICES["u-rule"]) == set(U_RULES)

@@ -9,7 +9,6 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,30 +20,28 @@ from zeroone.checks import InputError
 from zeroone.data.embedded import load_embedded
 from zeroone.data.files import load_data
 from zeroone.data.shards import Shards, shard, share_out, write_shards
-from zeroone.parallel import ALONE, Ranks, Team
+from zeroone.parallel import ALONE, LostRankError, Ranks, Team
 from zeroone.rows import MappedRows, Opened, map_file
-from zeroone.watch import LostRankError, Watch
 
 SIZES = (1, 2, 4)
 BY_FOUR = (
     "dense",
+    "images",
+    "residual",
+    "pruned",
+    "weighted",
     "uneven-longer",
     "exact-uneven",
 )  # that four ranks do, too: they share two cores
-BY_MEMORY = ("dense", "halved", "digits", "exact-uneven")  # that two ranks do once more
 BATCHES = {
     "dense": {"hidden": [30, 20], "settings": {}},
-    "residual": {"hidden": [30, 20, "25:skip2"], "settings": {"u_step": "drawn"}},
-    # In float32 one of the many bits of images may fall on the other side, and all that follows.
-    "images": {"hidden": ["conv3x3:6:pad1:max2", "conv2x2:5", 12], "settings": {}, "double": True},
+    "residual": {"hidden": [30, 20, "25:skip2"], "settings": {}},
+    "images": {"hidden": ["conv3x3:6:pad1:max2", "conv2x2:5", 12], "settings": {}},
     "pruned": {"hidden": [30, 20], "settings": {"keep": 0.5, "weights": "ternary"}},
-    "weighted": {
-        "hidden": [100, 20],
-        "settings": {"v_step": "solve", "threshold_spread": 0.7},
-        "weighted": True,
-    },
+    "priced": {"hidden": [30, 20], "settings": {"lam": 0.2}},
+    "weighted": {"hidden": [100, 20], "settings": {}, "weighted": True},
 }
-STOCHASTIC = {"hidden": (30, 20), "epochs": 2, "batch": 128, "validation": 0.2}
+STOCHASTIC = {"hidden": (30, 20), "epochs": 2, "batch": 128, "validation": 0.2, "dtype": "float64"}
 EXACT = {"hidden": (15, 10), "solver": "exact", "max_iter": 6, "dtype": "float64"}
 
 
@@ -80,8 +77,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     shard(load_embedded("digits"), folder / "even", 5)
     uneven(folder / "uneven")
-    jobs = {name: job | {"batches": 25, "batch": 64} for name, job in BATCHES.items()}
-    jobs["dense"]["batches"] = 100
+    jobs = {name: job | {"batches": 50, "batch": 64} for name, job in BATCHES.items()}
     jobs["halved"] = jobs["dense"] | {"halved": True}
     jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
     jobs["even"] = {"data": str(folder / "even"), "options": STOCHASTIC}
@@ -92,16 +88,13 @@ def made(tmp_path_factory):
     jobs["lopsided"] = {"data": str(folder / "lopsided"), "options": STOCHASTIC}
     jobs["body"] = {
         "data": "digits",
-        "options": STOCHASTIC | {"dtype": "float64"},
+        "options": STOCHASTIC,
         "initial": {"body": "tiny", "epochs": 2},
         "out": str(folder / "body"),
     }
     jobs["exact"] = {"data": "digits", "options": EXACT}
     jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
-    few = {name: jobs[name] | {"memory": 2**20} for name in BY_FOUR}
-    few["dense"].pop("memory")
-    jobs |= {f"{name}-memory": jobs[name] | {"memory": 2**20} for name in BY_MEMORY}
-    jobs["dense-mixed"] = jobs["dense"] | {"memory": 2**12}  # of which the largest do not fit
+    few = {name: jobs[name] for name in BY_FOUR}
     return {size: run_ranks(size, few if size == 4 else jobs, folder) for size in SIZES}
 
 
@@ -122,13 +115,13 @@ def difference(one, other):
     ("name", "size"),
     [
         *((name, 2) for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided", "body")),
-        ("dense", 4),
-        ("uneven-longer", 4),
+        *((name, 4) for name in BY_FOUR if not name.startswith("exact")),
     ],
 )
 def test_stochastic_solver(name, size, made):
     (alone,), (first, *others) = made[1][name], made[size][name]
-    assert difference(alone, first) < 1e-4
+    # The body under the layers is of float32.
+    assert difference(alone, first) < (1e-4 if name == "body" else 1e-9)
     for other in others:
         assert difference(first, other) == 0
 
@@ -146,36 +139,16 @@ def test_shards_are_the_same_data(size, made):
     """Wherever the cuts are: the same batches, the same errors, the same scaling."""
     (first, *_) = made[size]["digits"]
     for name in ("even", "uneven", "lopsided"):
-        assert difference(first, made[size][name][0]) < 1e-4
+        assert difference(first, made[size][name][0]) < 1e-9
         assert torch.allclose(first["errors"], made[size][name][0]["errors"])
     assert difference(made[size]["exact"][0], made[size]["exact-uneven"][0]) < 1e-9
 
 
-@pytest.mark.parametrize("name", BY_MEMORY)
-def test_sums_through_memory(name, made):
-    """As through the group, where moments travel as triangles: to the last bits."""
-    for one, other in zip(made[2][name], made[2][f"{name}-memory"], strict=True):
-        assert difference(one, other) < 1e-15 or name == "halved"
-        assert difference(one, other) < 0.1  # halved sums are added up in float32 there
-        assert int(one["bytes_shared"]) == 0
-        assert int(other["bytes_sent"]) == 8  # whether all found the memory
-        assert int(other["bytes_shared"]) >= int(one["bytes_sent"]) > 0
-
-
-def test_what_does_not_fit_into_memory_goes_through_the_group(made):
-    for one, other in zip(made[2]["dense"], made[2]["dense-mixed"], strict=True):
-        assert difference(one, other) < 1e-15
-        assert int(other["bytes_sent"]) > 0
-        assert int(other["bytes_shared"]) > 0
-
-
 def test_half_sums(made):
-    """Half the traffic, nearly the same network: what rounding takes away comes with the next."""
-    whole, half = made[2]["dense"][0], made[2]["halved"][0]
-    assert 0 < difference(whole, half) < 0.1
-    moments = 4 * 19 * sum(n * (n + 1) // 2 for n in (65, 31, 21))
-    sums = [int(made["bytes_sent"]) - moments for made in (whole, half)]
-    assert 0.4 < sums[1] / sums[0] < 0.75  # solutions and spreads are not rounded
+    """Gradients of half the size, nearly the same network, and the same one on all ranks."""
+    first, second = made[2]["halved"]
+    assert 0 < difference(made[2]["dense"][0], first) < 0.1
+    assert difference(first, second) == 0
 
 
 def test_another_number_of_ranks_goes_on(tmp_path):
@@ -193,8 +166,7 @@ def test_another_number_of_ranks_goes_on(tmp_path):
             interrupted(size, job, limit, tmp_path)
             job["resume"] = True
         ends.append(difference(whole, run_ranks(1, {"end": job}, tmp_path)["end"][0]))
-    assert ends[0] < 1e-4
-    assert ends[1] < 1e-9
+    assert max(ends) < 1e-9
 
 
 def interrupted(size, job, limit, folder):
@@ -351,145 +323,102 @@ def test_shards_that_cannot_be_written(tmp_path):
         few.of(team)
 
 
-class Store:
-    """Where ranks meet, in one process."""
-
-    def __init__(self):
-        self.content = {}
-
-    def set(self, name, value):
-        self.content[name] = value.encode()
-
-    def get(self, name):
-        return self.content[name]
-
-    def check(self, names):
-        return all(name in self.content for name in names)
-
-    def compare_set(self, name, _expected, wanted):
-        self.content.setdefault(name, wanted.encode())
-        return self.content[name]
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    for name, seconds in {"BEAT": 0.02, "PATIENCE": 0.3, "QUICK": 0.2, "GRACE": 0.1}.items():
-        monkeypatch.setattr(f"zeroone.watch.{name}", seconds)
-
-
-def test_a_silent_rank_is_named(quick, tmp_path):
-    store, ended = Store(), []
-    watches = [Watch(rank, 3, lambda: store) for rank in range(2)]
-    for watch in watches:
-        watch.start()
-    store.set("beat-2", "7")  # and nothing after that
-    error = watches[0].find_lost("nobody is lost")
-    assert isinstance(error, LostRankError)
-    assert str(error) == (
-        "rank 2 no longer answers; nothing was kept yet: the same command begins again."
-    )
-    watches[1].state = tmp_path / "state"
-    watches[1].state.touch()
-    assert str(tmp_path / "state") in str(watches[1].find_lost(""))
-    for watch in watches:
-        watch.stop()
-    assert not ended
-
-
-def test_a_rank_that_waits_forever_is_ended(quick, monkeypatch):
-    store, said = Store(), []
-    monkeypatch.setattr("zeroone.watch._exit_with", said.append)
-    watch = Watch(0, 2, lambda: store)
-    watch.start()
-    time.sleep(1)
-    watch.stop()
-    assert "rank 1 gave no sign of life" in str(said[0])
-
-
-def test_a_failure_is_told(quick):
-    store = Store()
-    first, second = (Watch(rank, 2, lambda: store) for rank in range(2))
-    for watch in (first, second):
-        watch.start()
-    assert first.tell(InputError("the disk is full."))
-    assert second.tell(OSError("something else"))
-    assert not second.tell(InputError("the disk is full."))  # what the first has said already
-    assert str(second.find_lost("")).startswith("rank 0 stopped: the disk is full; ")
-    assert str(first.stopped(InputError("no room."))).startswith("rank 0 stopped: no room; ")
-    first.stop()
-    second.stop()
-
-
 def test_alone_nothing_is_sent():
     W = torch.ones(3, 2)
     ALONE.sum_(W)
     assert ALONE.total(1.0, 2.0) == [1.0, 2.0]
-    assert ALONE.sum_later("W", W)()[0] is W
-    assert ALONE.gather_later(W, 3)() is W
+    ALONE.largest_(W)
+    assert torch.equal(W, torch.ones(3, 2))
+    assert ALONE.largest(1.0, 2.0) == [1.0, 2.0]
     assert ALONE.joined(W, torch.arange(3), 3) is W
-    assert ALONE.chunk(7) == ALONE.slice(7) == slice(0, 7)
+    assert ALONE.first_word("go") == "go"
+    module = torch.nn.Linear(2, 2)
+    assert ALONE.wrap(module) is module
+    assert ALONE.slice(7) == slice(0, 7)
 
 
-@pytest.mark.parametrize("fault", ["kill", "exit"])
-def test_torchrun(fault, tmp_path):
-    """The command under torchrun: a rank that is killed is named, and a restart goes on."""
-    restarts = "1" if fault == "kill" else "0"
+def under_torchrun(out, *words, restarts=0):
+    """The command for two ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--max-restarts", restarts, "-m", "zeroone", "train", "--data", "digits"]
-    command += ["--hidden", "20", "--threads", "1", "--out", str(tmp_path / "run")]
-    if fault == "exit":  # all ranks refuse it, one says so
-        refused = subprocess.run(
-            [*command, "--epochs", "2", "--batch", "5000"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert refused.returncode
-        assert refused.stderr.count("batch=5000 is larger than") == 1
-        return
+    command += ["--max-restarts", str(restarts), "-m", "zeroone", "train", "--data", "digits"]
+    return [*command, "--hidden", "20", "--threads", "1", "--out", str(out), *words]
+
+
+def test_torchrun_refuses_once(tmp_path):
+    """All ranks refuse it, one says so."""
+    refused = subprocess.run(
+        under_torchrun(tmp_path / "run", "--epochs", "2", "--batch", "5000"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode
+    assert refused.stderr.count("batch=5000 is larger than") == 1
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_torchrun_loses_a_rank(fault, tmp_path):
+    """The other one ends in one sentence, and a restart goes on."""
+    words = ["--epochs", "100"]
+    killed = fault == signal.SIGKILL
     running = subprocess.Popen(
-        [*command, "--epochs", "60"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        under_torchrun(tmp_path / "run", *words, restarts=int(killed)),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"ZEROONE_TIMEOUT": "5"},
     )
     state = tmp_path / "run" / "state.safetensors"
     while iterations(state) < 2 and running.poll() is None:
         time.sleep(0.05)
-    os.kill(rank_of(running.pid, 1), signal.SIGKILL)
+    lost = rank_of(running.pid, 1)
+    os.kill(lost, fault)
+    if not killed:
+        other = rank_of(running.pid, 0)
+        give_up = time.monotonic() + 60
+        while is_running(other) and time.monotonic() < give_up:
+            time.sleep(0.1)
+        assert not is_running(other)
+        os.kill(lost, signal.SIGCONT)
     _, said = running.communicate(timeout=120)
-    assert running.returncode == 0, said
-    assert f"rank 1 no longer answers; the same command with --resume goes on from {state}" in said
+    sentences = [line for line in said.splitlines() if "another rank was lost" in line]
+    ending = f"); the same command with --resume goes on from {state}."
+    assert sentences, said
+    assert sentences[0].startswith("zeroone: another rank was lost (")
+    assert sentences[0].endswith(ending)
+    if not killed:  # without a restart: the same command with --resume
+        assert running.returncode
+        again = under_torchrun(tmp_path / "run", *words, "--resume")
+        subprocess.run(again, check=True, capture_output=True)
+    assert running.returncode == (0 if killed else 1), said
     record = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert record["n_iter"] == 60
+    assert record["n_iter"] == 100
     assert len(record["resumed"]) == 1
-    assert record["ranks"]["bytes_shared"] > record["ranks"]["bytes_sent"]
+    assert record["ranks"] == {"count": 2}
 
 
-def test_who_shares_memory(monkeypatch):
-    """All ranks on one machine, if they are few."""
-    for local, size, shares in (("2", 2, True), ("1", 2, False), ("9", 9, False)):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
-        assert parallel._on_one_machine(size) == shares
-    monkeypatch.delenv("LOCAL_WORLD_SIZE")
-    assert not parallel._on_one_machine(1)
-
-
-def test_a_lost_rank_ends_the_waiting():
+def test_what_is_no_matter_of_ranks_is_not_called_so(tmp_path):
     ranks = Ranks.__new__(Ranks)
-    ranks.watch = SimpleNamespace(lost=None)
-    ranks._look()
-    ranks.watch.lost = LostRankError("rank 1 is gone")
-    with pytest.raises(LostRankError, match="rank 1 is gone"):
-        ranks._look()
+    ranks.state = None
 
-    def barrier():
-        raise RuntimeError("Connection closed by peer\nand more")
+    def fails(sentence):
+        def call():
+            raise RuntimeError(sentence)
 
-    ranks._distributed, ranks.waited = SimpleNamespace(barrier=barrier), 0.0
-    ranks.watch.find_lost = lambda otherwise: LostRankError(f"who knows: {otherwise}")
-    with pytest.raises(LostRankError, match=r"a sum failed \(Connection closed by peer\)$"):
-        ranks.wait_for_all()
-    ranks.postbox = None
-    with pytest.raises(ValueError, match="of one dtype"):
-        ranks._combine_later([torch.ones(2), torch.ones(2).long()])
+        return call
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        ranks.listen(fails("mat1 and mat2 shapes cannot be multiplied"))
+    with pytest.raises(LostRankError) as lost:
+        ranks.listen(fails("Connection closed by peer.\nand more"))
+    assert str(lost.value) == (
+        "another rank was lost (Connection closed by peer); nothing was kept yet: the same "
+        "command begins again."
+    )
+    ranks.keep_state_in(tmp_path / "state")
+    (tmp_path / "state").touch()
+    with pytest.raises(LostRankError, match="--resume goes on from .*state.$"):
+        ranks.listen(fails("Timed out waiting 5000ms"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -505,3 +434,11 @@ def rank_of(launcher, rank):
         if f"RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text().replace("LOCAL_RANK", "_"):
             return pid
     raise AssertionError("there is no such rank")
+
+
+def is_running(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except OSError:
+        return False

@@ -314,15 +314,15 @@ def test_parameters_that_fail_matter(tmp_path):
         assert f"window 2 to 1 {factor:.2f}; " in judged.evidence
     # Not the worst mean, but the one that may be worse.
     errors = {"bcd": base, "window-double": [1.1 * e for e in base], "others": base}
-    errors["top-half"] = [0.018, 0.017, 0.027]
+    errors["head-half"] = [0.018, 0.017, 0.027]
     results = faked("parameters", tmp_path, errors)
     assert verdict_on("settings of stochastic", r=results).verdict == OPEN
     results = faked("parameters", tmp_path, {"others": base})
     for cell in results.matrix.cells:
-        if cell.method == "top-double":
+        if cell.method == "head-double":
             results.matrix.records[cell] = {"status": FAILED, "reason": "diverged", "seed": 0}
     judged = verdict_on("settings of stochastic", r=results)
-    assert (judged.verdict, judged.evidence) == (REFUTED, "training diverges with top_step 0.6")
+    assert (judged.verdict, judged.evidence) == (REFUTED, "training diverges with head_step 0.6")
     for cell in results.matrix.failed:  # for want of memory, say
         results.matrix.records[cell]["traceback"] = ["MemoryError"]
     judged = verdict_on("settings of stochastic", r=results)
@@ -589,10 +589,10 @@ def test_a_target_without_protocols_has_no_pieces(tmp_path):
 
 
 def test_a_piece_may_be_a_method(tmp_path):
-    options = {"quick": True, "seeds": 1, "methods": ("flips-half",)}
+    options = {"quick": True, "seeds": 1, "methods": ("move-half",)}
     assert reproduce("parameters", tmp_path, Effort(quiet=True), **options) == 0
     made = {path.parent.name for path in (tmp_path / "records").rglob("0.json")}
-    assert made == {"flips-half"}
+    assert made == {"move-half"}
     with pytest.raises(InputError, match="method"):
         reproduce("parameters", tmp_path, Effort(quiet=True), **options | {"methods": ("adam",)})
 
@@ -600,7 +600,7 @@ def test_a_piece_may_be_a_method(tmp_path):
 def test_a_method_brings_its_own_bodies_only(tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(Effort, "run", lambda _self, _matrix, cells: ran.extend(cells))
-    for method, bodies in (("flips-half", set()), ("bcd-hardmax", {"tinynet@3"})):
+    for method, bodies in (("move-half", set()), ("bcd-hardmax", {"tinynet@3"})):
         ran.clear()
         options = {"quick": True, "seeds": 1, "methods": (method,)}
         reproduce("all", tmp_path, Effort(quiet=True), **options)
@@ -613,13 +613,13 @@ def test_records_of_other_settings_stop_only_those_who_need_them(quick, tmp_path
     shutil.copytree(quick / "records/cifar10", tmp_path / "records/cifar10")
     path = tmp_path / "records/cifar10/digits/tinynet@3_60-60/bcd/0.json"
     record = json.loads(path.read_text(encoding="utf-8"))
-    record["settings"]["stochastic"]["top_step_end"] = 0.5
+    record["settings"]["stochastic"]["move"] = 0.5
     path.write_text(json.dumps(record), encoding="utf-8")
     options = {"quick": True, "seeds": 1, "run": False}
-    with pytest.raises(InputError, match=r"top_step_end=0\.5, not 0\.03"):
+    with pytest.raises(InputError, match=r"move=0\.5, not 0\.05"):
         reproduce("table1", tmp_path, Effort(quiet=True), **options)
     assert reproduce("fig-prox", tmp_path, Effort(quiet=True), **options) == 0
-    assert "top_step_end=0.5, not 0.03: take another" in capsys.readouterr().err
+    assert "move=0.5, not 0.05: take another" in capsys.readouterr().err
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert "bcd on tinynet@3:60-60 (1)" in page
 

@@ -171,7 +171,7 @@ def test_states_of_layers_that_take_a_single_number_are_kept(digits, tmp_path, h
 def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path):
     interrupted(digits, tmp_path)
     cases = [
-        (digits.X, digits.y, {"flip_rate": 0.3}, "begun with flip_rate=0.2, not 0.3"),
+        (digits.X, digits.y, {"move": 0.3}, "begun with move=0.05, not 0.3"),
         (digits.X, digits.y, {"hidden": (30,)}, r"begun with hidden=\[30, 20\], not \[30\]"),
         (digits.X, digits.y, {"seed": 1}, "begun with seed=0, not 1"),
         (digits.X + 1, digits.y, {}, "begun on other data: its train part differs"),
@@ -202,7 +202,7 @@ def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path):
 
 
 def test_early_stopping_goes_back_to_the_best_weights(digits, tmp_path):
-    changes = {"epochs": 60, "patience": 2, "hidden": (10,), "flip_rate": 0.9, "keep": None}
+    changes = {"epochs": 60, "patience": 2, "hidden": (10,), "move": 0.5, "keep": None}
     run = train(digits.X, digits.y, settings(**changes))
     assert str(run.status) == "early"
     assert "came within patience=2" in run.reason
@@ -228,7 +228,7 @@ def test_early_stopping_waits_until_the_units_have_left(digits):
 def test_a_new_run_clears_away_the_old_results(digits, tmp_path):
     train(digits.X, digits.y, settings(epochs=1), out=tmp_path)
     assert (tmp_path / "model.safetensors").exists()
-    diverged = train(digits.X, digits.y, settings(epochs=2, top_step=1e38), out=tmp_path)
+    diverged = train(digits.X, digits.y, settings(epochs=2, head_step=1e30), out=tmp_path)
     assert str(diverged.status) == "diverged"
     assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
 

@@ -181,18 +181,20 @@ def test_bad_data_get_one_sentence(X, y, sentence):
         ({"keep": 0.5, **EXACT}, "keep is a setting of solver='stochastic', not of 'exact'."),
         ({"patience": 3}, "patience needs a validation part, such as validation=0.1."),
         ({"scaling": "none"}, "unknown scaling 'none'; choose from auto, common, feature."),
-        ({"flip_rate": 1.5}, "flip_rate must lie between 0 and 1, got 1.5."),
-        ({"flip_rate": -0.1}, "flip_rate must lie between 0 and 1, got -0.1."),
+        ({"move": -0.1}, "move must be a positive number, got -0.1."),
+        ({"head_step": 0}, "head_step must be a positive number, got 0."),
         ({"keep": 0.0}, "keep must be above 0 and at most 1, got 0.0."),
         ({"keep": 1.2}, "keep must lie between 0 and 1, got 1.2."),
         ({"keep": 0.5, "lam": 0.1}, "give either lam or keep, not both."),
         ({"input_dropout": 1.0}, "input_dropout must be below 1, got 1.0."),
-        ({"u_step": "halv"}, "unknown u_step 'halv'; choose from expected, drawn, half."),
-        ({"v_step": "one"}, "unknown v_step 'one'; choose from one-step, solve."),
+        ({"u_rule": "halv"}, "unknown u_rule 'halv'; choose from expected, drawn, half."),
         ({"margin": 2.0}, "margin is a setting of head='hardmax'."),
         ({"preset": "paper", "solver": "stochastic"}, "preset='paper' is for solver='exact'"),
         ({"batch": 1}, "batch must be a whole number of at least 8, got 1."),
-        ({"step": 1e300}, "step must be at most 1e+38."),
+        ({"move": 1e300}, "move must be at most 1e30."),
+        ({"flip_rate": 0.2}, "flip_rate is no longer a setting: move took its place."),
+        ({"top_step": 0.2}, "top_step is no longer a setting: head_step took its place."),
+        ({"v_step": "solve"}, "v_step is no longer a setting."),
         ({"epochs": -1}, "epochs must be a whole number of at least 0, got -1."),
         ({"window": 0}, "window must be a positive number, got 0."),
         ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax."),
@@ -245,8 +247,8 @@ def test_stochastic_bcd_on_digits(digits):
     assert units == sorted(units, reverse=True)
     assert (units[0], units[-1]) == (60, 30)
     assert len(set(units)) > 4  # they leave one after the other
-    rates = [entry["flip_rate"] for entry in history]
-    assert rates == pytest.approx(np.linspace(0.2, 0, 16))
+    moves = [entry["move"] for entry in history]
+    assert moves == pytest.approx(np.linspace(0.05, 0, 16))
     assert min(history[1]["flipped"]) > 0.01 > max(history[-1]["flipped"])
     assert history[-1]["running_error"] < 0.1
     assert history[0]["loss"] is None
@@ -258,7 +260,7 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
         return BatchPlan.make(Part(torch.zeros(n, features), torch.zeros(n)), None, batch, None, 0)
 
     plan = make(1437)
-    assert (plan.epochs, plan.batches, plan.input_dropout) == (334, 6, 0.2)
+    assert (plan.epochs, plan.batches, plan.input_dropout) == (74, 6, 0.2)
     assert make(100, features=3).input_dropout == 0
     images = Part(torch.zeros(1500, 64), torch.zeros(1500))
     assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
@@ -283,7 +285,7 @@ def test_dropped_inputs_keep_their_mean():
 
 
 def test_a_loss_that_is_no_number_ends_the_run(digits, tmp_path):
-    settings = TrainSettings.from_options(hidden=(10,), epochs=5, top_step=1e38)
+    settings = TrainSettings.from_options(hidden=(10,), epochs=5, head_step=1e30)
     run = train(digits.X, digits.y, settings, out=tmp_path)
     assert str(run.status) == "diverged"
     assert "no longer finite in epoch" in run.reason

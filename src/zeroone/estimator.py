@@ -133,7 +133,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "ZeroOneClassifier":
         """Train on the samples X (rows) with the class labels y."""
         image = self._image()
-        X, y = validate_data(self, self._flat(X), _plain(y))
+        X, y = validate_data(self, self._flat(X), _plain(y), accept_sparse="csr")
         check_classification_targets(y)
         settings = self._settings(X, y)
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
@@ -147,7 +147,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings,
             image=image,
             callbacks=self._callbacks(),
-            sample_weight=self._weights(X, y, sample_weight),
+            sample_weight=self._weights(y, sample_weight),
             start=start,
             feature_names=getattr(self, "feature_names_in_", None),
             scores=bool(self.verbose) or bool(self.callbacks),
@@ -175,7 +175,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("the first call of partial_fit needs classes, all labels there are.")
         if self.class_weight == "balanced":
             raise InputError("a piece does not tell how frequent classes are: give class_weight.")
-        X, y = validate_data(self, self._flat(X), _plain(y), reset=first)
+        X, y = validate_data(self, self._flat(X), _plain(y), accept_sparse="csr", reset=first)
         check_classification_targets(y)
         known = self.classes_ if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
@@ -191,7 +191,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 learner = OnlineLearner(
                     deepcopy(self.network_), replace(settings, stochastic=plain)
                 )
-        loss = learner.learn(X, y, self._weights(X, y, sample_weight))
+        loss = learner.learn(X, y, self._weights(y, sample_weight))
         before = [] if first else self.loss_curve_
         self._learner, self._learned_by, self.classes_ = learner, fixed, known
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
@@ -200,6 +200,12 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.network_.name_features(self.feature_names_in_.tolist())
         self.n_active_ = active_units(self.network_)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        """It takes sparse matrices."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class label of each sample."""
@@ -222,10 +228,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores: NDArray[Any] = self.network_.scores(inputs).numpy()
         return scores
 
-    def _inputs(self, X: ArrayLike) -> NDArray[Any]:
+    def _inputs(self, X: ArrayLike) -> Any:
         check_is_fitted(self)
-        inputs: NDArray[Any] = validate_data(self, self._flat(X), reset=False)
-        return inputs
+        return validate_data(self, self._flat(X), accept_sparse="csr", reset=False)
 
     def _callbacks(self) -> list[Callback]:
         given = [] if self.callbacks is None else self.callbacks
@@ -258,14 +263,12 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return array.reshape(len(array), -1)
 
-    def _weights(
-        self, X: NDArray[Any], y: NDArray[Any], given: ArrayLike | None
-    ) -> NDArray[Any] | None:
+    def _weights(self, y: NDArray[Any], given: ArrayLike | None) -> NDArray[Any] | None:
         if given is None and self.class_weight is None:
             return None
         if given is None or isinstance(given, Number):
-            given = np.full(len(X), 1.0 if given is None else given)
-        weights: NDArray[Any] = check_weights(given, len(X), some=False).numpy()
+            given = np.full(len(y), 1.0 if given is None else given)
+        weights: NDArray[Any] = check_weights(given, len(y), some=False).numpy()
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights

@@ -1,6 +1,6 @@
 """From a user's array to a tensor: checked once, with one clear sentence for each fault."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -8,8 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.checks import InputError
+from zeroone.rows import SparseRows
 
 ROWS = 4096  # samples that are looked at together
+Checked = TypeVar("Checked", Tensor, SparseRows, Tensor | SparseRows)
 
 
 def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
@@ -56,7 +58,23 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     return tensor
 
 
-def check_width(inputs: Tensor, n_features: int) -> Tensor:
+def check_rows(X: Any, dtype: torch.dtype) -> Tensor | SparseRows:
+    """The same; one of scipy's sparse matrices stays sparse."""
+    if not hasattr(X, "tocsr"):
+        return check_inputs(X, dtype)
+    if min(X.shape) == 0:
+        raise InputError(f"X must have samples and features, got a matrix of shape {X.shape}.")
+    if X.dtype.kind not in "biuf":
+        raise InputError(f"X must hold numbers, got dtype {X.dtype}.")
+    rows = SparseRows(X, dtype)
+    values = rows.matrix.data
+    largest = torch.finfo(dtype).max ** 0.4
+    if len(values) and not np.abs(values).max() <= largest:
+        raise InputError(f"X contains NaN, infinity or numbers beyond {largest:.0e}.")
+    return rows
+
+
+def check_width(inputs: Checked, n_features: int) -> Checked:
     """Require as many features as the network takes."""
     if inputs.shape[1] != n_features:
         raise InputError(

@@ -21,7 +21,7 @@ from torch import Tensor
 from zeroone.bodies import Body
 from zeroone.checks import InputError, count
 from zeroone.heads import Head, make_head
-from zeroone.inputs import check_inputs, check_width
+from zeroone.inputs import check_rows, check_width
 from zeroone.layers import (
     MOST_SIDE,
     Layer,
@@ -35,6 +35,7 @@ from zeroone.layers import (
 from zeroone.operators import Conv2d, Dense, Operator, Shape
 from zeroone.ops import classify, step
 from zeroone.pooling import make_pool
+from zeroone.rows import SparseRows, split_rows
 from zeroone.scaling import InputRange, Scaling
 from zeroone.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
@@ -258,7 +259,7 @@ class Network:
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for raw inputs."""
-        return self.hidden_bits(self.scaling.apply(self.inputs(X)))
+        return self.hidden_bits(self.scaling.apply(self.inputs(X)[:]))
 
     def hidden_bits(self, V0: Tensor) -> list[Tensor]:
         """The 0/1 activations of every hidden layer for already scaled inputs."""
@@ -269,7 +270,7 @@ class Network:
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
         """The scores U_h of raw inputs, batch by batch; they are on the CPU."""
-        parts = torch.split(self.inputs(X), self.batch_rows)
+        parts = split_rows(self.inputs(X), self.batch_rows)
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
@@ -282,8 +283,8 @@ class Network:
         probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
         return probabilities
 
-    def inputs(self, X: ArrayLike | Tensor) -> Tensor:
-        """Raw inputs, checked; bytes stay bytes until a batch is scaled.
+    def inputs(self, X: Any) -> Tensor | SparseRows:
+        """Raw inputs, checked; bytes and sparse rows stay so until a batch is scaled.
 
         The columns of a frame are found by their names, if the network knows them.
         """
@@ -294,8 +295,8 @@ class Network:
                 raise InputError(
                     f"X lacks {len(missing)} of the network's columns: {missing[0]!r}."
                 )
-            X = X[self.feature_names]  # type: ignore[index,call-overload]
-        return check_width(check_inputs(X, self.dtype), self.n_features)
+            X = X[self.feature_names]
+        return check_width(check_rows(X, self.dtype), self.n_features)
 
     @property
     def _format_version(self) -> int:

@@ -146,7 +146,40 @@ def _can_be_opened(file: NDArray[Any]) -> bool:
     return whole and file.flags.c_contiguous and hasattr(os, "preadv")
 
 
-Rows = Tensor | MappedRows
+class SparseRows:
+    """A sparse matrix, one sample a row, of which rows become dense when they are asked for."""
+
+    def __init__(self, matrix: Any, dtype: torch.dtype) -> None:
+        """``matrix``: any of scipy's sparse matrices or arrays."""
+        self.dtype = dtype
+        native = np.float64 if dtype == torch.float64 else np.float32
+        self.matrix = matrix.tocsr().astype(native)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As of a matrix."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Dense rows, in the order in which they are asked for."""
+        chosen = rows if isinstance(rows, slice) else rows.numpy()
+        return torch.from_numpy(self.matrix[chosen].toarray())
+
+    def select(self, rows: Tensor) -> "SparseRows":
+        """These rows, still sparse."""
+        return SparseRows(self.matrix[rows.numpy()], self.dtype)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Rows by rows, in their order."""
+        for k in range(0, max(1, len(self)), size):
+            yield self[slice(k, k + size)]
+
+
+Rows = Tensor | MappedRows | SparseRows
 
 
 def split_rows(X: Rows, size: int) -> Iterator[Tensor]:
@@ -155,8 +188,8 @@ def split_rows(X: Rows, size: int) -> Iterator[Tensor]:
 
 
 def select_rows(X: Any, rows: Any) -> Any:
-    """These rows: of a tensor a copy, of files still on disk."""
-    return X.select(rows) if isinstance(X, MappedRows) else X[rows]
+    """These rows: of a tensor a copy, of files still on disk, of a sparse matrix still sparse."""
+    return X[rows] if isinstance(X, Tensor) else X.select(rows)
 
 
 def map_file(path: Any) -> NDArray[Any]:

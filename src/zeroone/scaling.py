@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from zeroone.parallel import ALONE, Team
-from zeroone.rows import Rows, split_rows
+from zeroone.rows import Rows, SparseRows, split_rows
 
 ROWS = 4096  # samples that become floating point at a time
 EXACT_ROWS = 2**24 // 255**2  # of bytes, whose squares add up in float32 without rounding
@@ -71,7 +71,7 @@ class Scaling:
         """The features' means, and the standard deviation of what remains (1 if none does).
 
         ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
-        exceeds ten times the median one (features that never vary aside). ``weights``: how often
+        exceeds ten times the median one (features that never vary aside) unless X is sparse. ``weights``: how often
         each sample counts. ``team``: whose ranks have other samples.
         """
         if X.dtype == torch.uint8 and weights is None:
@@ -81,6 +81,8 @@ class Scaling:
         spreads = variances.sqrt()
         spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, but for rounding
         varying = spreads[spreads > 0]
+        if kind == "auto" and isinstance(X, SparseRows):
+            kind = "common"  # counts of words: rare ones would be as large as frequent ones
         if kind == "auto" and len(varying):
             kind = "feature" if varying.max() > UNLIKE * varying.median() else "common"
         if kind == "feature":

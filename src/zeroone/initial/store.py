@@ -23,7 +23,7 @@ def cached_features(
     body = network.body
     if body is None:
         raise InputError("a network without a body has no features.")
-    inputs = network.inputs(X)
+    inputs = network.inputs(X)[:]
     shape = (len(inputs), body.n_features)
     with FileLock(path.parent / ".lock"):  # cells of a matrix may want the same features
         found = _read(path, shape)

@@ -319,6 +319,9 @@ class BCD(Optimizer):
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
         self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
+        for state in self.state.values():  # torch has made numbers of it
+            if "dead" in state:
+                state["dead"] = state["dead"].bool()
         self.k, self.hidden = own["k"], set(own["hidden"])
         for name, tensors in own["moments"].items():
             kind = self.layers[name]

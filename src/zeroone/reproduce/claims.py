@@ -354,6 +354,6 @@ CLAIMS: list[tuple[str, tuple[str, ...], Callable[[list[Results]], Judged]]] = [
     (
         OF_PARAMETERS[1],
         ("parameters",),
-        _parameters("bcd", "of stochastic BCD, one setting (or one schedule) halved or doubled"),
+        _parameters("bcd", "of stochastic BCD, one setting halved or doubled"),
     ),
 ]

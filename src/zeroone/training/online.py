@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zeroone.checks import InputError
 from zeroone.data.arrays import encode_known_labels
-from zeroone.inputs import check_inputs, check_weights, check_width
+from zeroone.inputs import check_rows, check_weights, check_width
 from zeroone.network import Network
 from zeroone.operators import Shape
 from zeroone.parallel import Share
@@ -69,7 +69,7 @@ class OnlineLearner:
     def _check(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, weights: ArrayLike | None
     ) -> Part:
-        inputs = check_width(check_inputs(X, self.network.dtype), self.network.n_features)
+        inputs = check_width(check_rows(X, self.network.dtype), self.network.n_features)
         codes = encode_known_labels(y, self.network.classes, len(inputs))
         if bool((codes < 0).any()):
             raise InputError("y holds labels that are not among the classes given first.")

@@ -15,7 +15,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.data.arrays import encode_known_labels, encode_labels, stratified_cut
 from zeroone.data.shards import Shards
-from zeroone.inputs import check_inputs, check_weights, check_width
+from zeroone.inputs import check_rows, check_weights, check_width
 from zeroone.layers import LayerPlan, check_image
 from zeroone.network import ClassLabel
 from zeroone.operators import Shape
@@ -182,7 +182,7 @@ class Task:
         image: Shape | None = None,
     ) -> "Task":
         """What a network is made for before there is something to learn: inputs and classes."""
-        inputs = check_inputs(X, DTYPES[settings.dtype])
+        inputs = check_rows(X, DTYPES[settings.dtype])
         _, known = encode_labels(classes, len(np.asarray(classes)))
         if image is not None and math.prod(image) != inputs.shape[1]:
             raise InputError(
@@ -240,7 +240,7 @@ def known_part(
     dtype: torch.dtype,
 ) -> Part:
     """Raw inputs and labels as a network scores them; a label it does not know is never right."""
-    inputs = check_width(check_inputs(X, dtype), n_features)
+    inputs = check_width(check_rows(X, dtype), n_features)
     return Part(inputs, encode_known_labels(y, classes, len(inputs)))
 
 
@@ -259,7 +259,7 @@ def _cut(
         mapped, here = X.of(team)
         whole = Part(mapped, codes, None, here, X.digest)
     else:
-        inputs = check_inputs(X, dtype)
+        inputs = check_rows(X, dtype)
         codes, classes = encode_labels(y, len(inputs))
         whole = Part(inputs, codes)
     if weights is not None:

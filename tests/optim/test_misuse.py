@@ -1,0 +1,350 @@
+"""What BCD cannot do, it says in one sentence; settings of single parameters take effect."""
+
+import copy
+import io
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, linear
+
+from optim.training import bug, error, mlp, problem, seeded, train_batch, train_batches
+from zeroone.checks import InputError
+from zeroone.nn import Step
+from zeroone.optim import BCD
+
+
+class refused:  # noqa: N801
+    """Raises InputError with one sentence that matches."""
+
+    def __init__(self, pattern):
+        self.pattern, self.raises = pattern, pytest.raises(InputError)
+
+    def __enter__(self):
+        self.found = self.raises.__enter__()
+
+    def __exit__(self, *raised):
+        assert self.raises.__exit__(*raised)
+        message = str(self.found.value)
+        assert re.search(self.pattern, message), message
+        assert message.endswith((".", "?"))
+        assert "\n" not in message
+        return True
+
+
+def normed():
+    return nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), Step(), nn.Linear(8, 3))
+
+
+# --- models
+
+
+def test_no_step():
+    with refused("no zeroone.nn.Step"):
+        BCD(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), 10)
+
+
+def test_a_layer_that_has_no_part_in_the_loss():
+    model = seeded(mlp)
+    model.unused = nn.Linear(2, 2)
+    model.forward = lambda x: model[4](model[3](model[2](model[1](model[0](x)))))
+    with refused("unused has no part in the loss"):
+        train_batch(model, BCD(model, 10), *problem())
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [torch.zeros(3, dtype=torch.complex64), torch.zeros(3, dtype=torch.int64)],
+    ids=["complex", "whole"],
+)
+def test_numbers_that_are_not_real(parameter):
+    model = seeded(mlp)
+    model.extra = nn.Parameter(parameter, requires_grad=parameter.is_complex())
+    with refused("extra is torch.*: BCD trains real floating point numbers"):
+        BCD(model, 10)
+
+
+@bug("eigh raises for bfloat16")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits(dtype):
+    with refused("0.weight is torch.*autocast"):
+        BCD(seeded(mlp).to(dtype), 10)
+
+
+def test_nothing_to_train():
+    with refused("no trainable parameters"):
+        BCD(seeded(mlp).requires_grad_(False), 10)
+
+
+def test_strict_takes_weights_only():
+    with refused("strict: 1.weight, 1.bias belong to no W block"):
+        BCD(normed(), 10, strict=True)
+    BCD(seeded(mlp), 10, strict=True)
+    model = seeded(normed)
+    before = model[1].weight.detach().clone()
+    train_batches(model, *problem(), 5)  # else Adam takes them
+    assert not torch.equal(model[1].weight, before)
+
+
+@bug("two layers that share a parameter are two W blocks of different shapes")
+def test_two_layers_that_share_a_parameter():
+    model = nn.Sequential(nn.Embedding(7, 12), Step(dim=-1), nn.Linear(12, 7, bias=False))
+    model[2].weight = model[0].weight
+    with refused("0 and 2 share their weights"):
+        BCD(model, 10)
+
+
+# --- loops
+
+
+def test_step_without_backward():
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    with refused("backward"):
+        bcd.step()
+    model(problem()[0])
+    with refused("backward"):
+        bcd.step()
+
+
+def test_more_batches_than_announced():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = train_batches(model, X, y, 3)
+    before = copy.deepcopy(model.state_dict())
+    with refused("total_steps=3 batches are done"):
+        train_batch(model, bcd, X, y)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_batches_without_end():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, None)
+    for _ in range(80):
+        train_batch(model, bcd, X, y)
+    assert error(model, X, y) < 0.1
+    assert bcd.left == 2000 / 2080
+
+
+def test_a_model_in_evaluation_mode():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 100)
+    model.eval()
+    with refused(r"call model.train\(\)"):
+        train_batch(model, bcd, X, y)
+    bcd = BCD(model.train(), 100)
+    for _ in range(12):
+        train_batch(model, bcd, X, y)
+    model.eval()
+    with refused(r"call model.train\(\)"):
+        for _ in range(10):
+            train_batch(model, bcd, X, y)
+    assert bcd.k == 20  # the next batch that is observed
+
+
+def test_a_model_that_is_not_the_one_that_is_trained():
+    X, y = problem()
+    model, other = seeded(mlp), seeded(mlp)
+    bcd = BCD(model, 10)
+    cross_entropy(other(X), y).backward()
+    with refused("backward"):
+        bcd.step()
+
+
+@bug("a layer whose hooks do not run has no moments")
+@pytest.mark.parametrize("way", ["functional", "evaluated"])
+def test_a_layer_that_is_not_called_in_training_mode(way):
+    class Used(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.step, self.head = nn.Linear(20, 9), Step(), nn.Linear(9, 3)
+
+        def forward(self, x):
+            x = self.a(x) if way == "evaluated" else linear(x, self.a.weight, self.a.bias)
+            return self.head(self.step(x))
+
+    model = seeded(Used)
+    bcd = BCD(model, 10)
+    model.a.train(way != "evaluated")
+    with refused("BCD saw no inputs of a"):
+        train_batch(model, bcd, *problem())
+
+
+@bug("a step makes 0 of what is no number, so the loss is finite while a layer is lost")
+@pytest.mark.parametrize("at", [0, 3, 15])
+def test_inputs_that_are_no_numbers_do_not_pass_unnoticed(at):
+    X, y = problem()
+    broken = X.clone()
+    broken[3, 5] = torch.nan
+    model = seeded(mlp)
+    bcd = BCD(model, 100)
+    with refused("outputs of 0 are not finite"):
+        for k in range(at + 10):
+            train_batch(model, bcd, broken if k == at else X, y)
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern"),
+    [
+        ({"total_steps": 0}, "total_steps must be a whole number of at least 1"),
+        ({"total_steps": 1.5}, "total_steps must be a whole number"),
+        ({"total_steps": None, "keep": 0.5}, "need to know when the training ends: total_steps"),
+        ({"total_steps": None, "lam": 0.1}, "need to know when the training ends: total_steps"),
+        ({"keep": 0.5, "lam": 0.1}, "either lam or keep, not both"),
+        ({"keep": 0}, "keep must be above 0 and at most 1"),
+        ({"keep": 1.5}, "keep must lie between 0 and 1"),
+        ({"lam": -0.1}, "lam must be zero or a positive number"),
+        ({"weights": "tenary"}, "unknown weights 'tenary'.*Did you mean 'ternary'"),
+        ({"move": -1.0}, "move must be zero or a positive number"),
+        ({"head_step": float("nan")}, "head_step must be zero or a positive number"),
+        ({"damping": 0.0}, "damping must be a positive number"),
+        ({"window": 0.0}, "window must be a positive number"),
+        ({"adam_lr": -1.0}, "adam_lr must be a positive number"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(settings, pattern):
+    with refused(pattern):
+        BCD(seeded(mlp), **{"total_steps": 10, **settings})
+
+
+def test_groups_that_cannot_be():
+    model = seeded(mlp)
+    first = {"params": [model[0].weight], "move": 0.1}
+    with refused("0.weight is no trainable W block, or is in two groups"):
+        BCD(model, 10, groups=[first, first])
+    with refused("a parameter is no trainable W block"):
+        BCD(model, 10, groups=[{"params": [nn.Parameter(torch.zeros(3))]}])
+    with refused("unknown weights"):
+        BCD(model, 10, groups=[{**first, "weights": "quaternary"}])
+    with refused("1.weight is no trainable W block"):
+        model = normed()
+        BCD(model, 10, groups=[{"params": model[1].parameters()}])
+
+
+def after(n=3, of=None, **settings):
+    """The parameters after some batches; ``of`` layer have these settings, else all."""
+    X, y = problem()
+    model = seeded(mlp)
+    if of is not None:
+        settings = {"groups": [{"params": model[of].parameters(), **settings}]}
+    train_batches(model, X, y, n, balance=False, **settings)
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def test_a_group_has_settings_of_its_own():
+    plain = after(1)
+    for name, value in after(1, of=2, move=0.0).items():
+        assert torch.equal(value, seeded(mlp).get_parameter(name)) == name.startswith("2.")
+        assert torch.equal(value, plain[name]) != name.startswith("2.")
+    for settings in ({"damping": 100.0}, {"weights": "binary"}):
+        found, of_all = after(1, of=2, **settings), after(1, **settings)
+        for name in plain:
+            other = of_all if name.startswith("2.") else plain
+            assert torch.equal(found[name], other[name])
+    assert len(after(of=0, weights="binary")["0.weight"][0].abs().unique()) == 1
+    assert torch.equal(after(1, of=4, head_step=0.0)["4.weight"], seeded(mlp)[4].weight)
+
+
+def test_a_group_without_all_of_a_layer_keeps_the_rest():
+    """A layer's settings are those of its weights."""
+    model = seeded(mlp)
+    bcd = BCD(model, 10, groups=[{"params": [model[0].weight], "move": 0.02}])
+    assert bcd.group_of("0")["move"] == 0.02
+    assert [len(group["params"]) for group in bcd.param_groups] == [1, 5]
+
+
+def test_frozen_layers_are_left_alone():
+    X, y = problem()
+    model = seeded(mlp)
+    model[2].requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    bcd = train_batches(model, X, y, 60)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) == name.startswith("2.")
+    assert set(bcd.layers) == {"0", "4"}
+    assert error(model, X, y) < 0.15
+
+
+@bug("the first batch balances a bias that is frozen")
+def test_a_frozen_bias_is_left_alone():
+    X, y = problem()
+    model = seeded(mlp)
+    model[0].bias.requires_grad_(False)
+    before = model[0].bias.clone()
+    train_batches(model, X, y, 10)
+    assert torch.equal(model[0].bias, before)
+
+
+@bug("the window is 1 in the first batch, whatever it should be")
+def test_the_window_is_there_from_the_first_batch_on():
+    model = seeded(mlp)
+    bcd = BCD(model, 10, window=0.25)
+    assert float(model[1].window) == 0.25
+    train_batch(model, bcd, *problem())
+    assert float(model[1].window) == 0.25
+
+
+# --- other people's code
+
+
+@bug("hooks that are left after the last batch cannot be pickled")
+def test_a_trained_model_can_be_pickled():
+    model = seeded(mlp)
+    train_batches(model, *problem(), 20)
+    torch.save(model, io.BytesIO())
+
+
+@bug("a copy of the model has copies of the hooks")
+def test_a_copy_of_the_model_is_not_observed():
+    X, _ = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 20)
+    copy.deepcopy(model)(X)
+    assert not bcd.observer.seen
+
+
+@bug("hooks look for an input by its position")
+def test_layers_may_be_called_by_keyword():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.step, self.b = nn.Linear(20, 16), Step(), nn.Linear(16, 3)
+
+        def forward(self, x):
+            return self.b(input=self.step(self.a(input=x)))
+
+    train_batches(seeded(Named), *problem(), 12, keep=0.5)
+
+
+@bug("MultiheadAttention reads a layer's weights without calling it")
+def test_attention_is_left_to_adam():
+    class Attentive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.step, self.head = nn.Linear(5, 16), Step(dim=-1), nn.Linear(16, 3)
+            self.attend = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x):
+            bits = self.step(self.a(x.view(-1, 4, 5)))
+            return self.head(self.attend(bits, bits, bits)[0].mean(dim=1))
+
+    bcd = train_batches(seeded(Attentive), *problem(), 12)
+    assert set(bcd.layers) == {"a", "head"}
+
+
+@bug("weights that are computed are no leaves")
+def test_parametrized_layers_are_left_to_adam():
+    X, y = problem()
+    model = seeded(mlp)
+    nn.utils.parametrizations.weight_norm(model[2])
+    bcd = train_batches(model, X, y, 60)
+    assert set(bcd.layers) == {"0", "4"}
+    assert error(model, X, y) < 0.15
