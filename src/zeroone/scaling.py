@@ -71,8 +71,8 @@ class Scaling:
         """The features' means, and the standard deviation of what remains (1 if none does).
 
         ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
-        exceeds ten times the median one (features that never vary aside) unless X is sparse. ``weights``: how often
-        each sample counts. ``team``: whose ranks have other samples.
+        exceeds ten times the median one (features that never vary aside) unless X is sparse.
+        ``weights``: how often each sample counts. ``team``: whose ranks have other samples.
         """
         if X.dtype == torch.uint8 and weights is None:
             centre, variances = _moments_of_bytes(X, team)

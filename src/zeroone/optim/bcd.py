@@ -93,6 +93,7 @@ class BCD(Optimizer):
         defaults["weights"] = weights
         self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
         self.model = _inner(model)
+        self._compiled = hasattr(model, "_orig_mod")
         self.layers = _find_layers(self.model)
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
         if not steps and len(self.layers) != 1:  # one layer has no hidden units
@@ -196,11 +197,16 @@ class BCD(Optimizer):
         return loss
 
     def _prepare(self) -> None:
-        """Attach or remove the hooks for the next batch."""
+        """Attach or remove the hooks for the next batch.
+
+        A compiled model runs eagerly while it is observed: its compiled code knows no hooks.
+        """
         if self.k in EARLY or self.k % OBSERVE_EVERY == 0:
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
+        if self._compiled or getattr(self.model, "_compiled_call_impl", None) is not None:
+            torch.compiler.set_stance("force_eager" if self.observer.attached else "default")
 
     def _take_in(self) -> None:
         """Update the moments by what the observer saw of this batch."""

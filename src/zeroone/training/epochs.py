@@ -21,7 +21,7 @@ from zeroone.training.parts import Part
 
 BATCH = 256
 HEAVIEST = 2.0  # what a sample counts in one batch, if it can be spread over several
-LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 80, 4  # see BatchPlan.make
+LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 100, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # samples from which batches are larger, and those
 FEW = 20  # batches: an epoch of fewer is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
@@ -87,7 +87,8 @@ class BatchPlan:
     ) -> "BatchPlan":
         """For a training part; None takes what works for its size.
 
-        Without ``epochs``: 10, or as many as make 80 batches and one more for every 4 samples.
+        Without ``epochs``: 10, or as many as make 100 batches, and one more for every 4 samples
+        beyond 256, up to 1,000.
 
         ``of_images``: whether the inputs are images for a convolution. Filters, shared between
         positions, need no dropout of single pixels; on MNIST it cost them accuracy. Layers on a
@@ -100,7 +101,8 @@ class BatchPlan:
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))
-        enough = LEAST_BATCHES + n / SAMPLES_A_BATCH
+        # The same for all data of one batch: there, weight 2 is a sample that comes twice.
+        enough = LEAST_BATCHES + max(0, n - BATCH) / SAMPLES_A_BATCH
         least = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
         return cls(least if epochs is None else epochs, batches, dropout, seed)
 

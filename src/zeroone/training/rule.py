@@ -4,6 +4,7 @@
 optimizer. ``BCDRule`` trains a 0/1 network by stochastic BCD.
 """
 
+import gc
 import io
 from abc import ABC, abstractmethod
 from typing import Any
@@ -166,7 +167,8 @@ class BCDRule(ModuleRule):
         share: Share | None = None,
     ) -> Tensor:
         """Every block once."""
-        sizes = [p.shape for p in self.layers.parameters()]
+        several = self.team.size > 1
+        sizes = [p.shape for p in self.layers.parameters()] if several else []
         self._stale = True
         self.optimizer.observer.sample_weight = weights
         if self.settings.u_rule == "drawn":  # its flips are the batch's own
@@ -175,8 +177,11 @@ class BCDRule(ModuleRule):
                 scores = super().update(V0, y, rng, weights, share)
         else:
             scores = super().update(V0, y, rng, weights, share)
-        if self.team.size > 1 and sizes != [p.shape for p in self.layers.parameters()]:
-            self.module = self.team.wrap(self.layers)  # DDP's buckets are for the old sizes
+        if several and sizes != [p.shape for p in self.layers.parameters()]:
+            # DDP's buckets are for the old sizes, and so are nodes of autograd that it keeps alive.
+            self.module = self.layers
+            gc.collect()
+            self.module = self.team.wrap(self.layers)
         return scores
 
     def _bits(self) -> list[tuple[Tensor, Tensor]]:
