@@ -11,7 +11,6 @@ from oracles import bcd_batch
 from zeroone import TrainSettings, train
 from zeroone.data.embedded import load_embedded
 from zeroone.heads import HardmaxMSE, SoftmaxCE
-from zeroone.layers import LayerPlan
 from zeroone.network import Network
 from zeroone.scaling import Scaling
 from zeroone.training.rule import BCDRule
@@ -250,25 +249,3 @@ def test_the_state_is_all_that_the_next_batch_depends_on(options):
         other.update(X, y, torch.Generator().manual_seed(k))
     for a, b in zip(whole.model.operators, other.model.operators, strict=True):
         assert torch.equal(a.weight, b.weight)
-
-
-def test_the_state_of_a_convolutional_network(normal, rng):
-    """Filters removed on the way included."""
-    X, y = normal(64, 100).float(), torch.arange(64) % 2
-
-    def fresh(seed):
-        plans = [LayerPlan.parse(h) for h in ("conv3x3:6:max2", "conv3x3:8", 12)]
-        network = Network.build((1, 10, 10), plans, 2, SoftmaxCE(), seed=seed)
-        return BCDRule(network, StochasticSettings(keep=0.5), 40)
-
-    whole = fresh(0)
-    for k in range(40):
-        if k == 17:
-            state = states(whole)
-        whole.update(X, y, rng)
-    other = fresh(1)
-    other.restore(state)
-    for _ in range(17, 40):
-        other.update(X, y, rng)
-    assert whole.model.operators[0].n_out == 3
-    assert torch.equal(whole.model.scores(X), other.model.scores(X))

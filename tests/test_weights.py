@@ -8,7 +8,6 @@ from zeroone.checks import InputError
 from zeroone.inputs import check_weights
 from zeroone.operators import Conv2d, Dense
 from zeroone.scaling import Scaling
-from zeroone.solvers.signals import u_drawn, u_expected, u_half
 from zeroone.training import TrainSettings, train
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.parts import Part
@@ -40,23 +39,6 @@ def test_the_scaling_counts_them_too():
         theirs = Scaling.fit(repeated(X), torch.float64, kind)
         torch.testing.assert_close(mine.centre, theirs.centre)
         torch.testing.assert_close(mine.scale, theirs.scale)
-
-
-def test_u_blocks_of_weighted_samples():
-    """A sample of weight w gets w times what each of w like it would get."""
-    generator = torch.Generator().manual_seed(1)
-    D, B = (torch.randn(3, 6, dtype=torch.float64, generator=generator) for _ in range(2))
-    weights = TIMES.double()
-    weighted = D * weights[:, None]
-    first = torch.tensor([0, 2, 3])  # of each sample the first of its like
-    for block in (u_half, lambda D, B, w, **k: u_expected(D, B, 0.2, 0.5, w, **k)):
-        mine = block(weighted, B, 1.0, weights=weights)
-        theirs = block(repeated(D), repeated(B), 1.0)[first]
-        torch.testing.assert_close(mine, theirs * weights[:, None])
-    rng = torch.Generator().manual_seed(2)
-    drawn = u_drawn(weighted, B, 0.5, 0.5, 9.0, rng, weights)
-    assert set(drawn.abs().flatten().tolist()) <= {0.0, 0.5, 1.0, 1.5}
-    assert bool((drawn[2].abs() != 0.5).all())
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ the weights are free (``Dense``) or shared between positions (``Conv2d``, whose 
 
 - ``apply``:   U = W V + bias
 - ``adjoint``: the transposed linear part, which carries a residual of U back to V
-- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data;
-  ``centred_cross``: the second one of centred inputs in a given metric, in the cheaper order
+- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data
 - ``select``: the operator between fewer units
 - ``is_matrix``: whether the V block may factorise ``linear``; without, it uses conjugate gradients
 
@@ -96,15 +95,17 @@ class Operator(ABC):
     def adjoint(self, E: Tensor) -> Tensor:
         """W^T E, one sample a row; the bias has no part in it."""
 
-    def gram(self, V: Tensor, bias: bool | None = None, weights: Tensor | None = None) -> Tensor:
-        """V^T V over all samples (and positions), each sample as often as its weight says.
-
-        The constant-1 input is included if there is a bias, or as ``bias`` says.
-        """
+    def gram(self, V: Tensor) -> Tensor:
+        """V^T V over all samples (and positions), with the constant-1 input if there is a bias."""
         rows = self.patches(V)
-        if weights is not None:
-            weights = weights.repeat_interleave(len(rows) // max(1, len(V)))
-        return _bordered_gram(rows, weights, bias=self.bias if bias is None else bias)
+        A = rows.T @ rows
+        if not self.bias:
+            return A
+        bordered = A.new_empty(len(A) + 1, len(A) + 1)
+        bordered[:-1, :-1] = A
+        bordered[-1, :-1] = bordered[:-1, -1] = rows.sum(dim=0)
+        bordered[-1, -1] = len(rows)
+        return bordered
 
     @abstractmethod
     def patches(self, V: Tensor) -> Tensor:
@@ -113,14 +114,6 @@ class Operator(ABC):
     @abstractmethod
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
         """E^T V over all samples (and positions), the constant-1 input included."""
-
-    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor | None = None) -> Tensor:
-        """E^T (V - mean) R over all samples (and positions), without the constant-1 input.
-
-        R None is for an identity.
-        """
-        C = self.cross(E, V)[:, : len(mean)] - torch.outer(self.total(E), mean)
-        return C if R is None else C @ R
 
     def total(self, E: Tensor) -> Tensor:
         """E^T 1: the residual of each unit, summed over all samples (and positions)."""
@@ -194,11 +187,6 @@ class Dense(Operator):
     def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
         C = E.T @ V.flatten(1)
         return torch.cat([C, E.sum(dim=0)[:, None]], dim=1) if self.bias else C
-
-    def centred_cross(self, E: Tensor, V: Tensor, mean: Tensor, R: Tensor | None = None) -> Tensor:
-        """E^T (V - mean) R: R meets the samples. It may as well meet the result."""
-        C = V.flatten(1) - mean
-        return E.T @ (C if R is None else C @ R)
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)
@@ -314,16 +302,3 @@ class Conv2d(Operator):
             "stride": self.stride,
             "padding": self.padding,
         }
-
-
-def _bordered_gram(rows: Tensor, weights: Tensor | None, *, bias: bool) -> Tensor:
-    """rows^T diag(weights) rows, with a constant-1 column at the end if there is a bias."""
-    weighted = rows if weights is None else rows * weights[:, None]
-    A = weighted.T @ rows
-    if not bias:
-        return A
-    bordered = A.new_empty(len(A) + 1, len(A) + 1)
-    bordered[:-1, :-1] = A
-    bordered[-1, :-1] = bordered[:-1, -1] = weighted.sum(dim=0)
-    bordered[-1, -1] = len(rows) if weights is None else weights.sum()
-    return bordered

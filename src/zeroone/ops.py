@@ -66,8 +66,3 @@ def channels_last(images: Laid) -> Laid:
     """
     laid: Laid = images.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return laid
-
-
-def as_column(weights: Tensor, rows: Tensor) -> Tensor:
-    """One number a sample, shaped so that it multiplies the sample's row (or image) in ``rows``."""
-    return weights.reshape(-1, *[1] * (rows.ndim - 1))

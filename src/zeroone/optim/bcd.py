@@ -14,9 +14,10 @@ for a change of the bits below it (V block), ``Step`` turns that into a change o
 
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zeroone.checks import InputError, count, not_negative, one_of, positive
@@ -30,6 +31,7 @@ from zeroone.optim.removal import Removal
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
+ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
@@ -98,7 +100,9 @@ class BCD(Optimizer):
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
         if not steps and len(self.layers) != 1:  # one layer has no hidden units
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
-        self.observer = Observer(self.layers, steps)
+        if self.model in ACTIVE:  # of an earlier BCD, which trains it no more
+            ACTIVE[self.model].detach()
+        self.observer = ACTIVE[self.model] = Observer(self.layers, steps)
         self.moments: dict[str, Preconditioner] = {}
         self.hidden: set[str] = set()  # the layers with a Step after them
         super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
@@ -273,6 +277,18 @@ class BCD(Optimizer):
             weight.copy_(W.view(weight.shape))
         if few_valued:
             self.project(name)
+
+    def replace(self, module: nn.Module, name: str, data: Tensor) -> None:
+        """Give a module a parameter of another size, with the old one's place and state.
+
+        The old one stays as it is for whoever still holds a graph with it.
+        """
+        old, new = getattr(module, name), nn.Parameter(data)
+        setattr(module, name, new)
+        for group in self.param_groups:
+            group["params"] = [new if p is old else p for p in group["params"]]
+        self.state[new] = self.state.pop(old, {})
+        self._group_of[id(new)] = self._group_of.pop(id(old))
 
     def project(self, name: str) -> None:
         """Set a layer to the projection of what its W blocks found.

@@ -87,16 +87,12 @@ class LayerKind(ABC):
 
         """
 
-    def resize(self, units: Tensor | None, columns: Tensor | None) -> None:
-        """Keep only these units and columns (None keeps all), in place."""
-        for parameter, keeps_columns in ((self.weight, True), (self.bias, False)):
-            if parameter is None:
-                continue
-            kept = parameter.data if units is None else parameter.data[units]
-            if keeps_columns and columns is not None:
-                kept = kept.flatten(1)[:, columns].reshape(len(kept), -1, *kept.shape[2:])
-            parameter.data, parameter.grad = kept.clone(), None
-        self.tell_sizes()
+    def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:
+        """A copy of the weights, or what is shaped like them, of these units and columns only."""
+        kept = weight if units is None else weight[units]
+        if columns is not None:
+            kept = kept.flatten(1)[:, columns].reshape(len(kept), -1, *kept.shape[2:])
+        return kept.clone()
 
     @abstractmethod
     def tell_sizes(self) -> None:
@@ -191,11 +187,9 @@ class EmbeddingKind(LayerKind):
         counts = torch.bincount(x.flatten(), minlength=len(self.weight))
         return counts.to(self.weight.dtype)[None, None], torch.zeros(1, dtype=torch.long)
 
-    def resize(self, units: Tensor | None, columns: Tensor | None) -> None:  # noqa: ARG002
-        """Its units are the columns of the weight."""
-        if units is not None:
-            self.weight.data, self.weight.grad = self.weight.data[:, units].clone(), None
-        self.tell_sizes()
+    def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Its units are the columns of the weight; tokens always stay."""
+        return weight.clone() if units is None else weight[:, units].clone()
 
     def tell_sizes(self) -> None:  # noqa: D102
         self.module.num_embeddings, self.module.embedding_dim = self.weight.shape

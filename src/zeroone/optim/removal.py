@@ -178,19 +178,19 @@ class Removal:
         device = kind.weight.device
         units = None if units is None else units.to(device)
         columns = None if columns is None else columns.to(device)
-        state = bcd.state[kind.weight]
         groups, n_before = kind.groups, len(kind.weight)
-        kind.resize(units, columns)
+        bcd.replace(kind.module, "weight", kind.selected(kind.weight.data, units, columns))
+        state = bcd.state[kind.weight]
+        if state.get("latent") is not None:
+            state["latent"] = kind.selected(state["latent"], units, columns)
         if units is not None:
             self.units[name] = self.units[name][units.cpu()]
             state["variance"] = state["variance"][units]
-        for key in ("latent", "latent_bias"):
-            T = state.get(key)
-            if T is not None:
-                T = T if units is None else T[units]
-                if key == "latent" and columns is not None:
-                    T = T.flatten(1)[:, columns].reshape(len(T), -1, *T.shape[2:])
-                state[key] = T.clone()
+            if kind.bias is not None:
+                bcd.replace(kind.module, "bias", kind.bias.data[units].clone())
+            if state.get("latent_bias") is not None:
+                state["latent_bias"] = state["latent_bias"][units].clone()
+        kind.tell_sizes()
         if "dead" in state and columns is not None:
             state["dead"] = state["dead"][columns.cpu()]
         if columns is not None:
@@ -212,10 +212,10 @@ class Removal:
                 continue
             kept = T.data[stay.to(T.device)].clone()
             if isinstance(T, nn.Parameter):
-                state = self.bcd.state.get(T, {})
+                state = self.bcd.state[T]
                 for moment, value in state.items():
                     state[moment] = value[stay.to(T.device)].clone()
-                T.data, T.grad = kept, None
+                self.bcd.replace(module, key, kept)
             else:
                 setattr(module, key, kept)
         for key in ("num_features", "num_parameters"):

@@ -171,7 +171,7 @@ class BCDRule(ModuleRule):
         sizes = [p.shape for p in self.layers.parameters()] if several else []
         self._stale = True
         self.optimizer.observer.sample_weight = weights
-        if self.settings.u_rule == "drawn":  # its flips are the batch's own
+        if self.settings.u_rule not in ("expected", "half"):  # it may draw: what is the batch's own
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
                 scores = super().update(V0, y, rng, weights, share)
