@@ -11,8 +11,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from zeroone.solvers.stochastic import StochasticBCD
-from zeroone.solvers.stochastic_settings import StochasticSettings
 
 from measure import begin, finish, parser
 from zeroone.baselines.adam import AdamRule
@@ -25,7 +23,8 @@ from zeroone.network import Network
 from zeroone.scaling import Scaling
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.parts import Part
-from zeroone.training.rule import StochasticRule
+from zeroone.training.rule import BCDRule
+from zeroone.training.stochastic_settings import StochasticSettings
 
 BATCH = 256
 BCD, STE = "stochastic BCD", "STE + Adam"
@@ -44,8 +43,8 @@ def learner(name, part, image, hidden):
     if name == BCD:
         plans = [LayerPlan.parse(text) for text in hidden]
         network = Network.build(image, plans, 10, SoftmaxCE(), scaling=scaling)
-        solver = StochasticBCD(network, StochasticSettings(), plan.total)
-        rule = StochasticRule(solver, scaling.apply(part.X[:1000]))
+        probe = scaling.apply(part.X[:1000])
+        rule = BCDRule(network, StochasticSettings(), plan.total, probe)
     else:
         settings = RivalSettings("ste")
         network = FloatNetwork([part.X.shape[1], *hidden, 10], settings, scaling, image)

@@ -1,4 +1,4 @@
-"""Several ranks against one: seconds an epoch, what the sums cost, and the traffic they make.
+"""Several ranks against one: seconds an epoch, and the traffic they make.
 
     python benchmarks/ranks.py --json results/ranks.json
 
@@ -19,28 +19,11 @@ from typing import Any
 from measure import begin, finish, parser
 
 WIDTHS = (784, 1000, 1000, 10)
-OBSERVED = 10  # batches: so often second moments travel, and in each of the first ten
 
 
-def bytes_a_batch(
-    ranks: int, batch: float, through: str, widths: tuple[int, ...] = WIDTHS
-) -> tuple[int, int]:
-    """What a rank hands over in a batch, and what it adds where second moments are observed.
-
-    Sums of the W blocks, n_out (n_in + 1) numbers, and of their solutions the rows that this rank
-    has multiplied (where there are at least as many samples as units above); two for each hidden
-    unit, whose spread they give; two for each hidden layer, which set its flips. Moments travel as
-    triangles, and through memory as squares.
-    """
-    layers = list(pairwise(widths))
-    sums = sum(n_out * (n_in + 1) for n_in, n_out in layers)
-    sums += sum(-(-n_out // ranks) * n_in for n_in, n_out in layers if n_out <= batch)
-    spreads, flips = 2 * sum(widths[1:-1]), 2 * (len(layers) - 1)
-    moments = sum(
-        (n_in + 1) ** 2 if through == "memory" else (n_in + 1) * (n_in + 2) // 2
-        for n_in, _ in layers
-    )
-    return 4 * (sums + spreads + flips), 4 * moments
+def bytes_of_gradients(widths: tuple[int, ...] = WIDTHS) -> int:
+    """What a rank hands over in a batch: the gradients of all weights and biases."""
+    return 4 * sum(n_out * (n_in + 1) for n_in, n_out in pairwise(widths))
 
 
 def sent() -> int:
@@ -60,18 +43,11 @@ def measure(ranks: int, batch: int, words: list[str], folder: Path) -> dict[str,
     record = json.loads((out / "record.json").read_text())
     (out / "record.json").unlink()
     batches = record["plan"]["batches"] * record["plan"]["epochs"]
-    said = {"bytes_sent": 0, "bytes_shared": 0, "waited": 0.0} | record["ranks"]
-    through = "memory" if said["bytes_shared"] else "group"
-    each, moments = bytes_a_batch(ranks, 60_000 / record["plan"]["batches"], through)
-    observed = min(batches, OBSERVED) + len(range(OBSERVED, batches, OBSERVED))
     return {
         "ranks": ranks,
         "batch": batch,
         "seconds": record["history"][-1]["seconds"],
-        "waited": said["waited"] / 2,  # an epoch
-        "bytes_sent": said["bytes_sent"],
-        "bytes_shared": said["bytes_shared"],
-        "expected": (batches * each + observed * moments) if ranks > 1 else 0,
+        "gradients": batches * bytes_of_gradients() if ranks > 1 else 0,
         "carried": carried,
         "error": record["result"]["test_error"],
     }
@@ -82,12 +58,9 @@ def main() -> None:
     arguments.add_argument("--ranks", default="1,2", help="numbers of ranks that take turns")
     arguments.add_argument("--batches", default="2048,256")
     arguments.add_argument("--half-sums", action="store_true")
-    arguments.add_argument("--group", action="store_true", help="sums through the group, always")
     options = arguments.parse_args()
     record = begin("ranks", options)
     words = ["--half-sums"] if options.half_sums else []
-    if options.group:
-        os.environ["ZEROONE_SHARED_MEMORY"] = "0"
     counts = [int(n) for n in options.ranks.split(",")]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:

@@ -1,6 +1,7 @@
 """Brute-force answers in float64. Imports nothing from zeroone: only definitions live here."""
 
 from itertools import chain, combinations
+from statistics import NormalDist
 
 import numpy as np
 
@@ -124,6 +125,12 @@ def w_block(E, V, damping, bias):
     return (np.hstack([G, (E.mean(axis=0) - G @ m)[:, None]]) if bias else G), change
 
 
+def starts(n, apart=0.5):
+    """Quantiles of a Gaussian at the multiples of the golden ratio, modulo 1."""
+    golden = (5**0.5 - 1) / 2
+    return np.array([apart * NormalDist().inv_cdf(k * golden % 1) for k in range(1, n + 1)])
+
+
 def bcd_batch(Ws, shortcuts, X, y, move, head_step, damping, smoothing=0.1):
     """The first batch of stochastic BCD on dense layers with biases in the last column.
 
@@ -139,9 +146,10 @@ def bcd_batch(Ws, shortcuts, X, y, move, head_step, damping, smoothing=0.1):
             S, source = shortcuts[i]
             added[i] = V[source] @ S.T
             U += added[i]
-        if i + 1 < len(Ws):  # the first batch is centred
-            W[:, -1] -= U.mean(axis=0)
-            U -= U.mean(axis=0)
+        if i + 1 < len(Ws):  # the first batch places the thresholds
+            start = U.mean(axis=0) + U.std(axis=0) * starts(U.shape[1])
+            W[:, -1] -= start
+            U -= start
             V.append((U > 0).astype(float))
         B.append(U)
     P = np.exp(B[-1] - B[-1].max(axis=1, keepdims=True))

@@ -336,7 +336,7 @@ def test_bad_data(digits):
         ZeroOneClassifier((4,)).fit(np.eye(4), [0, 1, 0, 1], sample_weight=[0, 0, 0, 0])
     wild = {"head_step": 1e30, "dtype": "float32"}
     with pytest.raises(ValueError, match="training diverged"):
-        ZeroOneClassifier((4,), epochs=5, options=wild).fit(digits.X, digits.y)
+        ZeroOneClassifier((4,), epochs=5, head="hardmax", options=wild).fit(digits.X, digits.y)
 
 
 def test_importing_zeroone_stays_light():

@@ -3,6 +3,8 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -30,6 +32,23 @@ def test_images(capsys):
     assert "Conv2d(1, 16" in capsys.readouterr().out
 
 
+def test_a_module_of_ones_own(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["own_module.py", "0", "digits"])
+    runpy.run_path(str(EXAMPLES / "own_module.py"))
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("epoch 10: test error ")
+    assert float(last.split()[-1].rstrip("%")) < 6
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.parametrize("package", ["accelerate", "lightning"])
+def test_loops_of_others(package):
+    pytest.importorskip(package)
+    name = {"accelerate": "accelerate_loop.py", "lightning": "lightning_module.py"}[package]
+    assert main_of(name)() < 0.06
+
+
 def test_every_example_is_tried():
-    tried = {"digits.py", "breast_cancer.py", "images.py"}
+    tried = {"digits.py", "breast_cancer.py", "images.py", "own_module.py"}
+    tried |= {"accelerate_loop.py", "lightning_module.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tried

@@ -145,7 +145,6 @@ def test_removed_inputs_are_empty_in_all_consumers(normal, rng):
         (link.operator.linear == 0).all(dim=0).nonzero().flatten().tolist()
         for link in rule.model.consumers(0)
     ]
-    print(dead)
     assert 0 < len(dead[0]) < 20
     assert counts(rule.model)["active_inputs"] == 20 - len(set(dead[0]) & set(dead[1]))
 

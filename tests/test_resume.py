@@ -228,7 +228,9 @@ def test_early_stopping_waits_until_the_units_have_left(digits):
 def test_a_new_run_clears_away_the_old_results(digits, tmp_path):
     train(digits.X, digits.y, settings(epochs=1), out=tmp_path)
     assert (tmp_path / "model.safetensors").exists()
-    diverged = train(digits.X, digits.y, settings(epochs=2, head_step=1e30), out=tmp_path)
+    diverged = train(
+        digits.X, digits.y, settings(epochs=2, head_step=1e30, head="hardmax"), out=tmp_path
+    )
     assert str(diverged.status) == "diverged"
     assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
 

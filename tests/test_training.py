@@ -284,11 +284,11 @@ def test_dropped_inputs_keep_their_mean():
     assert float(V.mean()) == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(digits, tmp_path):
-    settings = TrainSettings.from_options(hidden=(10,), epochs=5, head_step=1e30)
+def test_scores_that_are_no_numbers_end_the_run(digits, tmp_path):
+    settings = TrainSettings.from_options(hidden=(10,), epochs=5, head_step=1e30, head="hardmax")
     run = train(digits.X, digits.y, settings, out=tmp_path)
     assert str(run.status) == "diverged"
-    assert "no longer finite in epoch" in run.reason
+    assert run.reason == "the scores were no longer finite after epoch 5"
     assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
 
 

@@ -137,11 +137,16 @@ class Ranks(Team):
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """``DistributedDataParallel``."""
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
         whole = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
         if self.halved:
-            whole.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+            # By another name: DDP refuses that one on the CPU, where gloo adds up bfloat16, too.
+            def halve(group: Any, bucket: Any) -> Any:
+                return default_hooks.bf16_compress_hook(group, bucket)
+
+            halve.__annotations__.clear()
+            whole.register_comm_hook(None, halve)
         return whole
 
     def listen(self, call: Callable[[], Value]) -> Value:

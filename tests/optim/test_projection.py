@@ -56,11 +56,11 @@ def few_valued(weight, weights, alive=slice(None)):
 
 
 @pytest.mark.parametrize("weights", ["ternary", "binary"])
-@pytest.mark.parametrize("options", [{}, {"keep": 0.5}, {"lam": 0.2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"keep": 0.5}, {"lam": 0.25}], ids=str)
 def test_weights_of_few_values_train(weights, options):
     X, y, X_test, y_test = digits()
     model = seeded(lambda: nn.Sequential(nn.Flatten(), mlp(64, 60, 50, 10)))
-    bcd = train(model, X, y, epochs=12, weights=weights, **options)
+    bcd = train(model, X, y, epochs=10, weights=weights, **options)
     assert error(model, X_test, y_test) < 0.2
     for layer in (model[1][0], model[1][2]):
         dead = bcd.state[layer.weight].get("dead", torch.zeros(layer.in_features).bool())

@@ -97,7 +97,7 @@ def test_the_cheapest_units_leave():
 def test_keep_halves_a_chain():
     X, y = problem()
     model = seeded(mlp)
-    bcd = train_batches(model, X, y, 200, keep=0.5)
+    bcd = train_batches(model, X, y, 120, keep=0.5)
     assert [tuple(p.shape) for p in model.parameters()] == [
         *((20, 20), (20,), (15, 20), (15,)),
         *((3, 15), (3,)),
@@ -119,9 +119,9 @@ def test_keep_halves_a_chain():
 
 KEPT = {
     "pooling and flattening": (convnet, 5, [8, 12, 20, 10], 0.35),
-    "concatenation": (Branches, 5, [8, 8, 32, 10], 0.3),
+    "concatenation": (Branches, 4, [8, 8, 32, 10], 0.35),
     "a stream": (functools.partial(Stream, 5), 4, [32, 10, 32, 32, 32], 0.15),
-    "depthwise": (Separable, 4, [16, 10, 16, 32, 32, 32], 0.3),
+    "depthwise": (Separable, 3, [16, 10, 16, 32, 32, 32], 0.35),
     "BatchNorm": (Normed, 4, [8, 16, 10], 0.45),
     "recurrent": (Recurrent, 5, [32, 32, 10], 0.5),
 }
@@ -190,6 +190,20 @@ def test_channels_with_several_units_leave_with_them():
     bcd = train_batches(model, X.view(-1, 4, 5), y, 40, keep=0.5)
     assert [shape[0] for shape in shapes(bcd).values()] == [3, 6, 6, 3]
     assert model[2].groups == 3
+
+
+@bug("a frozen parameter has no place among the optimizer's")
+def test_frozen_parameters_shrink_and_stay_frozen():
+    X, y = problem()
+    body = [nn.Linear(20, 16), nn.BatchNorm1d(16), Step(), nn.Linear(16, 3)]
+    model = seeded(lambda: nn.Sequential(*body))
+    for parameter in (model[0].bias, *model[1].parameters()):
+        parameter.requires_grad_(False)
+    train_batches(model, X, y, 40, keep=0.5)
+    assert [(len(p), p.requires_grad) for p in model.parameters()] == [
+        *((8, True), (8, False), (8, False), (8, False)),
+        *((3, True), (3, True)),
+    ]
 
 
 # --- which units go together

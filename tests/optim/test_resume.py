@@ -128,7 +128,6 @@ def test_units_go_on_leaving(k):
     assert resumed_while_units_leave({"keep": 0.5, "weights": "ternary"}, k)
 
 
-@bug("load_state_dict makes numbers of which inputs are dead")
 def test_inputs_stay_dead():
     assert resumed_while_units_leave({"lam": 0.35}, 23)
 

@@ -82,7 +82,8 @@ class BCD(Optimizer):
                 of move, head_step, damping and weights.
             adam_lr: Adam's rate for parameters that are no W block, such as BatchNorm's; falls
                 linearly to 0.
-            balance: whether the first batch sets biases so that pre-activations have mean 0.
+            balance: whether the first batch sets the biases: pre-activations get a mean of 0, but
+                for differences of half a spread between units.
             strict: refuse parameters that are no W block.
 
         Raises:

@@ -133,12 +133,14 @@ def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
     while True:
         before = label.clone()
         for found in places:
+            first = found[0]  # to arrive at each entry
             for a in found[1:]:
-                both = (found[0] >= 0) & (a >= 0)
-                for x, y in ((found[0], a), (a, found[0])):
+                both = (first >= 0) & (a >= 0)
+                for x, y in ((first, a), (a, first)):
                     ours, theirs = label[x[both]], label[y[both]]
                     label.scatter_reduce_(0, x[both], theirs, "amin")
                     label.scatter_reduce_(0, ours, theirs, "amin")
+                first = torch.where(first >= 0, first, a)
         label.copy_(label[label])
         if torch.equal(before, label):
             return

@@ -5,6 +5,7 @@ as they would without BCD, compiled or not.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
 
 SCALE_MEMORY = 0.9  # what an observation leaves of a unit's variance
+APART = 0.5  # how far apart the thresholds of units start, in units of their scales
 CONSTANT = 1e-12  # variance up to which a unit's pre-activation does not vary
 # Operations of autograd's graph that pass on a common shift of all entries of a unit.
 SHIFTED = (
@@ -70,7 +72,7 @@ class Observer:
         return bool(self._handles)
 
     def attach(self, *, balance: bool = False) -> None:
-        """Observe from now on; ``balance`` centres the pre-activations of the first batch."""
+        """Observe from now on; ``balance`` places the thresholds by the first batch."""
         self.detach()
         self._balanced = set() if balance else None
         for name, kind in self.layers.items():
@@ -99,7 +101,7 @@ class Observer:
                 return
             seen = self.seen.setdefault(name, Seen())
             seen.nodes.append(output.grad_fn)
-            with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+            with torch.no_grad(), without_autocast(output.device.type):
                 x, dtype = args[0].detach(), kind.weight.dtype
                 first, total = place_in_batch(len(x))
                 x = x.to(dtype) if x.is_floating_point() else x
@@ -121,7 +123,7 @@ class Observer:
             if not (module.training and torch.is_grad_enabled() and B.requires_grad):
                 return None
             self._step_nodes.append(B.grad_fn)
-            with torch.no_grad(), torch.autocast(B.device.type, enabled=False):
+            with torch.no_grad(), without_autocast(B.device.type):
                 exact = B.dtype if B.dtype == torch.float64 else torch.float32
                 heavy = self._weights_of(B)
                 sums, n = unit_sums(B.detach().to(exact), module.dim, heavy)
@@ -130,9 +132,10 @@ class Observer:
                 if self._balanced is None or name in self._balanced:
                     return None
                 self._balanced.add(name)
-                if not self._shift(B.grad_fn, mean):
+                shift = mean + variance.sqrt() * thresholds_apart(len(mean)).to(mean)
+                if not self._shift(B.grad_fn, shift):
                     return None
-            return (B - module.along_units(mean, B).to(B.dtype),)
+            return (B - module.along_units(shift, B).to(B.dtype),)
 
         return look
 
@@ -156,6 +159,14 @@ class Observer:
         return False
 
 
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """All in the dtypes that tensors have; where autocast is off, or unknown, nothing to do."""
+    known = torch.amp.is_autocast_available(device_type)
+    if not (known and torch.is_autocast_enabled(device_type)):
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)
+
+
 def _below(nodes: list[Any]) -> Iterator[Any]:
     """These nodes of autograd's graph and all below them."""
     stack, done = list(nodes), set()
@@ -166,6 +177,17 @@ def _below(nodes: list[Any]) -> Iterator[Any]:
         done.add(node)
         yield node
         stack.extend(below for below, _ in node.next_functions)
+
+
+def thresholds_apart(n: int) -> Tensor:
+    """Where n units start, around 0: evenly spread quantiles of a Gaussian, in no order.
+
+    Units with their threshold in the middle of the data tell only the sign of a projection; steps
+    at several heights follow it like a staircase.
+    """
+    golden = (5**0.5 - 1) / 2
+    shares = torch.arange(1, n + 1, dtype=torch.float64) * golden % 1
+    return APART * 2**0.5 * torch.erfinv(2 * shares - 1)
 
 
 def unit_sums(B: Tensor, dim: int, weights: Tensor | None = None) -> tuple[Tensor, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from zeroone.convolution import Convolution
 from zeroone.interop import ZeroOneLayers
@@ -114,6 +115,7 @@ class BCDRule(ModuleRule):
         """A module with the network's weights, and its optimizer."""
         s = self.settings
         self.layers = ZeroOneLayers(self.network, Convolution).train()
+        self.layers.steps.to(self.network.device)
         channels_last(self.layers)
         for step in self.layers.activations:
             step.rule = s.u_rule
@@ -228,9 +230,9 @@ def _place(i: int) -> str:
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:
-    """A nested state as one tensor of bytes."""
+    """A nested state as one tensor of bytes, wherever its tensors are."""
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save(tree_map_only(Tensor, Tensor.cpu, state), buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
