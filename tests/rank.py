@@ -32,7 +32,7 @@ def batches(team, job):
     rule = BCDRule(network, settings, job["batches"], team=team)
     cuts = torch.tensor({1: [], 2: [0.3], 4: [0.1, 0.45, 0.5]}[team.size])
     owner = torch.searchsorted(cuts * len(y), torch.arange(len(y)), right=True)
-    heavy = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) * 2
+    heavy = torch.rand(len(y), generator=torch.Generator().manual_seed(0), dtype=dtype) * 2
     for k in range(job["batches"]):
         rng = torch.Generator().manual_seed(k)
         rows = torch.randperm(len(y), generator=rng)[: job["batch"]]

@@ -260,7 +260,7 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
         return BatchPlan.make(Part(torch.zeros(n, features), torch.zeros(n)), None, batch, None, 0)
 
     plan = make(1437)
-    assert (plan.epochs, plan.batches, plan.input_dropout) == (74, 6, 0.2)
+    assert (plan.epochs, plan.batches, plan.input_dropout) == (66, 6, 0.2)
     assert make(100, features=3).input_dropout == 0
     images = Part(torch.zeros(1500, 64), torch.zeros(1500))
     assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
