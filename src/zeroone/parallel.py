@@ -6,6 +6,7 @@ and the scores ask their ``Team`` for sums. Alone, a team has nothing to add.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -248,4 +249,6 @@ def _is_about_ranks(error: RuntimeError) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    """What it says, without the file of torch's own that says it."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\]\s*", "", line).split(". ")[0].rstrip(".")

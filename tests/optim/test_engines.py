@@ -7,7 +7,6 @@ from torch.nn.functional import cross_entropy
 
 from optim import ranks
 from optim.training import (
-    bug,
     digits,
     error,
     mlp,
@@ -81,7 +80,6 @@ def test_a_model_may_be_compiled_as_one_graph(backend):
     assert found[-1] < found[0]
 
 
-@bug("after a last batch that is a multiple of ten nothing runs compiled any more")
 @pytest.mark.filterwarnings("ignore")
 def test_other_functions_run_compiled_after_training(backend):
     compiled = torch.compile(seeded(mlp), backend="eager")
@@ -198,7 +196,6 @@ def test_several_ranks_do_what_one_does(size, alone, tmp_path):
             torch.testing.assert_close(of_rank, alone[name], rtol=1e-9, atol=1e-9)
 
 
-@bug("DistributedDataParallel keeps to the parameters that it was given")
 @pytest.mark.parametrize("options", [{"keep": 0.5}, {"lam": 0.1}], ids=str)
 def test_units_cannot_leave_a_parallel_model(options, tmp_path):
     distributed.init_process_group(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
-from optim.training import bug, error, mlp, problem, seeded, train_batch, train_batches
+from optim.training import error, mlp, problem, seeded, train_batch, train_batches
 from zeroone.checks import InputError
 from zeroone.nn import Step
 from zeroone.optim import BCD
@@ -65,7 +65,6 @@ def test_numbers_that_are_not_real(parameter):
         BCD(model, 10)
 
 
-@bug("eigh raises for bfloat16")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_of_16_bits(dtype):
     with refused("0.weight is torch.*autocast"):
@@ -87,7 +86,6 @@ def test_strict_takes_weights_only():
     assert not torch.equal(model[1].weight, before)
 
 
-@bug("two layers that share a parameter are two W blocks of different shapes")
 def test_two_layers_that_share_a_parameter():
     model = nn.Sequential(nn.Embedding(7, 12), Step(dim=-1), nn.Linear(12, 7, bias=False))
     model[2].weight = model[0].weight
@@ -155,7 +153,6 @@ def test_a_model_that_is_not_the_one_that_is_trained():
         bcd.step()
 
 
-@bug("a layer whose hooks do not run has no moments")
 @pytest.mark.parametrize("way", ["functional", "evaluated"])
 def test_a_layer_that_is_not_called_in_training_mode(way):
     class Used(nn.Module):
@@ -174,7 +171,6 @@ def test_a_layer_that_is_not_called_in_training_mode(way):
         train_batch(model, bcd, *problem())
 
 
-@bug("a step makes 0 of what is no number, so the loss is finite while a layer is lost")
 @pytest.mark.parametrize("at", [0, 3, 15])
 def test_inputs_that_are_no_numbers_do_not_pass_unnoticed(at):
     X, y = problem()
@@ -273,7 +269,6 @@ def test_frozen_layers_are_left_alone():
     assert error(model, X, y) < 0.15
 
 
-@bug("the first batch balances a bias that is frozen")
 def test_a_frozen_bias_is_left_alone():
     X, y = problem()
     model = seeded(mlp)
@@ -283,7 +278,6 @@ def test_a_frozen_bias_is_left_alone():
     assert torch.equal(model[0].bias, before)
 
 
-@bug("the window is 1 in the first batch, whatever it should be")
 def test_the_window_is_there_from_the_first_batch_on():
     model = seeded(mlp)
     bcd = BCD(model, 10, window=0.25)
@@ -295,14 +289,12 @@ def test_the_window_is_there_from_the_first_batch_on():
 # --- other people's code
 
 
-@bug("hooks that are left after the last batch cannot be pickled")
 def test_a_trained_model_can_be_pickled():
     model = seeded(mlp)
     train_batches(model, *problem(), 20)
     torch.save(model, io.BytesIO())
 
 
-@bug("a copy of the model has copies of the hooks")
 def test_a_copy_of_the_model_is_not_observed():
     X, _ = problem()
     model = seeded(mlp)
@@ -311,7 +303,6 @@ def test_a_copy_of_the_model_is_not_observed():
     assert not bcd.observer.seen
 
 
-@bug("hooks look for an input by its position")
 def test_layers_may_be_called_by_keyword():
     class Named(nn.Module):
         def __init__(self):
@@ -324,7 +315,6 @@ def test_layers_may_be_called_by_keyword():
     train_batches(seeded(Named), *problem(), 12, keep=0.5)
 
 
-@bug("MultiheadAttention reads a layer's weights without calling it")
 def test_attention_is_left_to_adam():
     class Attentive(nn.Module):
         def __init__(self):
@@ -340,7 +330,6 @@ def test_attention_is_left_to_adam():
     assert set(bcd.layers) == {"a", "head"}
 
 
-@bug("weights that are computed are no leaves")
 def test_parametrized_layers_are_left_to_adam():
     X, y = problem()
     model = seeded(mlp)

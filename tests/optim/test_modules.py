@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from optim.modules import Branches, Normed, Recurrent, Separable, Stream, Words, sentences
-from optim.training import bug, digits, error, mlp, problem, seeded, train, train_batch
+from optim.training import digits, error, mlp, problem, seeded, train, train_batch
 from zeroone.nn import Step
 from zeroone.optim import BCD
 from zeroone.optim.observer import thresholds_apart
@@ -47,7 +47,6 @@ def test_a_residual_stream_of_20_layers():
     assert 6 * trained < random
 
 
-@bug("the first batch takes means from a stream's biases that others took already")
 def test_a_residual_stream_with_scaled_branches():
     trained, random = errors(lambda: Stream(scale=20**-0.5), epochs=8)
     assert 2.5 * trained < random
@@ -122,13 +121,11 @@ def test_the_first_batch_balances_convolutions_before_pooling():
     assert max(balanced(model, X[:128], y[:128]).values()) < 1e-4
 
 
-@bug("the first batch takes means from a stream's biases that others took already")
 def test_the_first_batch_balances_a_stream():
     X, y, *_ = digits()
     assert max(balanced(seeded(Stream), X[:128], y[:128]).values()) < 1e-3
 
 
-@bug("the first batch takes means from a stream's biases that others took already")
 def test_the_first_batch_makes_no_mean_of_scaled_branches_worse():
     X, y, *_ = digits()
     model = seeded(Stream, scale=0.2)
@@ -136,7 +133,6 @@ def test_the_first_batch_makes_no_mean_of_scaled_branches_worse():
     assert max(balanced(model, X[:128], y[:128]).values()) < before
 
 
-@bug("two steps that see the same sum both take its mean")
 def test_two_steps_on_one_layer_take_its_mean_once():
     X, y = problem()
 

@@ -8,7 +8,6 @@ from torch import nn
 
 from optim.modules import Branches, Normed, Recurrent, Separable, Stream, Words, sentences
 from optim.training import (
-    bug,
     digits,
     error,
     mlp,
@@ -182,7 +181,6 @@ def test_tokens_and_their_units():
     assert error(model, *sentences(300, 1)) < 0.1
 
 
-@bug("keep counts units that leave together more than once")
 def test_channels_with_several_units_leave_with_them():
     X, y = problem()
     body = [nn.Conv1d(4, 6, 1), Step(), nn.Conv1d(6, 12, 3, groups=6), Step(), nn.Flatten()]
@@ -192,7 +190,6 @@ def test_channels_with_several_units_leave_with_them():
     assert model[2].groups == 3
 
 
-@bug("a frozen parameter has no place among the optimizer's")
 def test_frozen_parameters_shrink_and_stay_frozen():
     X, y = problem()
     body = [nn.Linear(20, 16), nn.BatchNorm1d(16), Step(), nn.Linear(16, 3)]
@@ -297,7 +294,6 @@ def test_the_units_around_groups_stay():
     assert [shape[0] for shape in shapes(bcd).values()] == [8, 6, 6, 3]
 
 
-@bug("depthwise convolutions of inputs lose units, but inputs stay")
 def test_depthwise_convolutions_of_inputs_stay():
     X, y = problem()
     body = [nn.Conv1d(4, 8, 3, groups=4), Step(), nn.Flatten()]
@@ -329,7 +325,7 @@ def in_between(module):
 @pytest.mark.parametrize("module", [nn.LayerNorm(16), nn.Softmax(dim=1)], ids=["norm", "softmax"])
 def test_what_mixes_units_is_refused(module):
     X, y = problem()
-    with pytest.raises(InputError, match=r"^keep and lam cannot follow the units of '0' to '3.0'"):
+    with pytest.raises(InputError, match=r"^keep and lam cannot follow the units of '0'"):
         train_batches(in_between(module), X, y, 40, keep=0.5)
 
 
@@ -341,7 +337,6 @@ JOINS = {
 }
 
 
-@bug("what depends on units in an unusual way is not refused")
 @pytest.mark.parametrize("name", JOINS)
 def test_what_cannot_be_followed_is_refused(name):
     X, y = problem()
@@ -349,7 +344,6 @@ def test_what_cannot_be_followed_is_refused(name):
         train_batches(seeded(Two, JOINS[name]), X, y, 40, keep=0.5)
 
 
-@bug("a constant is taken for a unit")
 def test_constants_and_frozen_layers_do_not_count_as_units():
     X, y = problem()
     model = seeded(mlp, 20, 30, 16, 12, 3)
@@ -365,7 +359,6 @@ def test_constants_and_frozen_layers_do_not_count_as_units():
     assert shapes(bcd) == {"a": (8, 20), "b": (8, 20), "next": (6, 9), "head": (3, 6)}
 
 
-@bug("what is added to a constant of its width is refused")
 def test_what_is_added_to_a_parameter_stays():
     X, y = problem()
     model = seeded(Two, lambda m, x: m.s(m.a(x)) + m.t(m.b(x)) + m.shift)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from optim.modules import Words, sentences
-from optim.training import bug, digits, mlp, problem, seeded, train_batch
+from optim.training import digits, mlp, problem, seeded, train_batch
 from zeroone.nn import Step
 from zeroone.optim import BCD
 
@@ -93,7 +93,6 @@ def test_it_resumes_bit_for_bit(name):
         assert same(again.state_dict(), saved[TOTAL]["bcd"]), k
 
 
-@bug("moments that the state does not know stay")
 def test_an_optimizer_may_be_anywhere_before():
     model = seeded(small_mlp)
     bcd = optimizer(model, {})

@@ -3,7 +3,6 @@
 import functools
 from itertools import pairwise
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -11,11 +10,6 @@ from torch.nn.functional import cross_entropy
 from zeroone.data.embedded import load_embedded
 from zeroone.nn import Step
 from zeroone.optim import BCD
-
-
-def bug(what):
-    """A claim that does not hold yet."""
-    return pytest.mark.xfail(strict=True, reason=what)
 
 
 @functools.cache

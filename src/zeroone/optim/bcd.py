@@ -32,7 +32,12 @@ EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
 ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
+NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
+
+
+class DivergedError(InputError):
+    """Some layer no longer gives finite numbers."""
 
 
 class BCD(Optimizer):
@@ -112,7 +117,11 @@ class BCD(Optimizer):
         self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         self.removal: Removal | None = None
         if keep is not None or lam:
+            if isinstance(model, nn.parallel.DistributedDataParallel):
+                raise InputError("keep and lam change sizes, which DistributedDataParallel cannot.")
             self.removal = Removal(self, keep, lam)
+        for step in steps.values():
+            step.window.fill_(self.window)
         self.balance = balance
         self._prepare()
 
@@ -124,6 +133,8 @@ class BCD(Optimizer):
         for name, p in self.model.named_parameters():
             if not p.is_floating_point():
                 raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
+            if p.dtype not in (torch.float32, torch.float64):
+                raise InputError(f"{name} is {p.dtype}: keep parameters in float32, use autocast.")
         blocks = {
             id(p): p
             for kind in self.layers.values()
@@ -206,7 +217,8 @@ class BCD(Optimizer):
 
         A compiled model runs eagerly while it is observed: its compiled code knows no hooks.
         """
-        if self.k in EARLY or self.k % OBSERVE_EVERY == 0:
+        done = self.total_steps is not None and self.k >= self.total_steps
+        if not done and (self.k in EARLY or self.k % OBSERVE_EVERY == 0):
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
@@ -229,6 +241,10 @@ class BCD(Optimizer):
                     f"{unused[0]} has no part in the loss: remove it, or freeze it with "
                     f"requires_grad_(False)."
                 )
+            for name in self.layers.keys() - seen.keys():
+                raise InputError(
+                    f"BCD saw no inputs of {name}: call it as a module, in training mode."
+                )
         k = sum(early < self.k for early in EARLY) + max(0, self.k - 1) // OBSERVE_EVERY
         for name, found in seen.items():
             kind = self.layers[name]
@@ -242,6 +258,8 @@ class BCD(Optimizer):
             )
             state = self.state[kind.weight]
             variance = found.variance
+            if not bool(variance.isfinite().all()):
+                raise DivergedError(f"the outputs of {name} are not finite.")
             if "variance" in state:
                 variance = state["variance"].lerp(variance, 1 - SCALE_MEMORY)
             state["variance"] = variance
@@ -284,12 +302,15 @@ class BCD(Optimizer):
 
         The old one stays as it is for whoever still holds a graph with it.
         """
-        old, new = getattr(module, name), nn.Parameter(data)
+        old = getattr(module, name)
+        new = nn.Parameter(data, requires_grad=old.requires_grad)
         setattr(module, name, new)
         for group in self.param_groups:
             group["params"] = [new if p is old else p for p in group["params"]]
-        self.state[new] = self.state.pop(old, {})
-        self._group_of[id(new)] = self._group_of.pop(id(old))
+        if old in self.state:
+            self.state[new] = self.state.pop(old)
+        if id(old) in self._group_of:
+            self._group_of[id(new)] = self._group_of.pop(id(old))
 
     def project(self, name: str) -> None:
         """Set a layer to the projection of what its W blocks found.
@@ -302,7 +323,10 @@ class BCD(Optimizer):
             return
         L = kind.matrix(state["latent"])
         P = project(L.flatten(0, 1), group["weights"]).view_as(L)
-        kind.weight.data.copy_(P.view_as(kind.weight) if kind.groups else P)
+        W = kind.matrix(kind.weight.data)
+        W.copy_(P)
+        if W.data_ptr() != kind.weight.data_ptr():
+            kind.weight.data.copy_(W.view(kind.weight.shape))
         if state["latent_bias"] is not None and kind.bias is not None:
             shift = ((L - P) @ self.moments[name].mean[:, :, None]).flatten()
             kind.bias.data.copy_(state["latent_bias"] + shift)
@@ -346,6 +370,7 @@ class BCD(Optimizer):
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
         self.k, self.hidden = own["k"], set(own["hidden"])
+        self.moments = {}
         for name, tensors in own["moments"].items():
             kind = self.layers[name]
             moved = {key: T.to(kind.weight.device) for key, T in tensors.items()}
@@ -372,10 +397,17 @@ def _inner(model: nn.Module) -> nn.Module:
 def _find_layers(model: nn.Module) -> dict[str, LayerKind]:
     """The trainable layers that have a W block, by name; shared ones once."""
     found: dict[str, LayerKind] = {}
+    owners: dict[int, str] = {}
     for name, module in model.named_modules():
-        kind = layer_kind(module)
-        if kind is not None and kind.weight.requires_grad:
-            found[name] = kind
+        kind = None if isinstance(module, NEVER_CALLED) else layer_kind(module)
+        # Weights that are computed from others (parametrizations) are no parameters.
+        if kind is None or "weight" not in module._parameters or not kind.weight.requires_grad:
+            continue
+        if id(kind.weight) in owners:
+            raise InputError(
+                f"{owners[id(kind.weight)]} and {name} share their weights: use one module twice."
+            )
+        found[name], owners[id(kind.weight)] = kind, name
     return found
 
 

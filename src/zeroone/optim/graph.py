@@ -13,6 +13,7 @@ Torch-Pruning reads the same dependencies from autograd's graph, with a rule for
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from zeroone.checks import InputError
 from zeroone.nn.step import Step
 from zeroone.optim.layers import ConvKind, LayerKind
+from zeroone.optim.observer import first_input
 
 KEEPS_UNITS_APART = (
     Step,
@@ -60,7 +62,8 @@ class _Arrivals:
 
     columns: dict[str, Tensor] = field(default_factory=dict)
     channels: dict[str, Tensor] = field(default_factory=dict)
-    output: bool = False
+    output: bool = False  # whether units reach it
+    outputs: list[Tensor] = field(default_factory=list)
 
 
 Owners = dict[tuple[str, str], list[Tensor]]  # by place: whose units arrive there, a probe each
@@ -77,6 +80,8 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
         arrivals = prober.run(name)
         if arrivals.output:
             fixed.append(own)
+        else:
+            _check_arrivals(name, len(own), arrivals)
         for what in ("columns", "channels"):
             for place, numbers in getattr(arrivals, what).items():
                 owner = torch.where(numbers >= 0, numbers + own[0], NONE)
@@ -92,8 +97,21 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
             labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
             getattr(graph, what)[place] = labels
     fixed += _mark_inputs(prober.run(None), graph)
+    for what in ("columns", "channels"):  # what is added to a constant stays, as that does
+        for place, constant in getattr(prober.blank, what).items():
+            labels = getattr(graph, what).get(place, torch.empty(0))
+            fixed.append(labels[(constant != 0) & (labels >= 0)])
     _fix(graph, label, torch.cat([*fixed, torch.empty(0, dtype=torch.long)]))
     return graph
+
+
+def _check_arrivals(name: str, n_units: int, arrivals: "_Arrivals") -> None:
+    """Refuse units that arrive nowhere: something uses them in a way that a probe does not show."""
+    arrived = torch.cat([*arrivals.columns.values(), torch.empty(0, dtype=torch.long)])
+    if not bool(torch.isin(torch.arange(n_units), arrived).all()):
+        raise InputError(
+            f"keep and lam cannot follow the units of {name!r}: some reach no other layer."
+        )
 
 
 def _follow_groups(name: str, kind: LayerKind, graph: UnitGraph, owners: Owners) -> list[Tensor]:
@@ -102,11 +120,13 @@ def _follow_groups(name: str, kind: LayerKind, graph: UnitGraph, owners: Owners)
     if not (isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels):
         return [graph.units[name], *(owner[owner >= 0] for owner in found)]
     own = graph.units[name]
+    from_units = torch.zeros(len(own), dtype=torch.bool)
     for owner in found:
         of_channel = owner.reshape(kind.groups, -1)[:, 0]
         of_unit = of_channel.repeat_interleave(len(own) // kind.groups)
         owners.setdefault(("units", name), [own]).append(of_unit)
-    return []
+        from_units |= of_unit >= 0
+    return [own[~from_units]]  # channels of the inputs stay
 
 
 def _mark_inputs(arrivals: "_Arrivals", graph: UnitGraph) -> list[Tensor]:
@@ -160,29 +180,37 @@ class _Prober:
     def run(self, name: str | None) -> _Arrivals:
         """Where the units of a layer arrive; None is for the model's inputs."""
         ones, numbers = self._forward(name, number=False), self._forward(name, number=True)
-        arrivals = _Arrivals(output=numbers.output)
-        for kind_of in ("columns", "channels"):
-            for place, size in getattr(ones, kind_of).items():
-                value, there = getattr(numbers, kind_of)[place], size != 0
+        arrivals = _Arrivals(output=_differ(numbers.outputs, self.blank.outputs))
+        for what in ("columns", "channels"):
+            for place, without in getattr(self.blank, what).items():
+                size = getattr(ones, what)[place] - without
+                value, there = getattr(numbers, what)[place] - without, size.abs() > 1e-9
+                if name is None:
+                    getattr(arrivals, what)[place] = torch.where(there, 0, NONE)
+                    continue
                 found = torch.where(there, value / torch.where(there, size, 1), 0.0)
                 number = found.round().long()
-                if name is not None and bool((found - number).abs().amax() > 0.05):
+                if bool((found - number).abs().amax() > 0.05) or bool((number < 0).any()):
                     raise InputError(
                         f"keep and lam cannot follow the units of {name!r} to {place!r}: something "
                         f"in between mixes them."
                     )
-                getattr(arrivals, kind_of)[place] = torch.where(there, number, 0) - 1
-                if name is None:
-                    getattr(arrivals, kind_of)[place] = torch.where(there, 0, NONE)
+                getattr(arrivals, what)[place] = number - 1
         return arrivals
 
+    @cached_property
+    def blank(self) -> _Arrivals:
+        """What arrives when all layers and inputs give 0: constants."""
+        return self._forward("", number=False)
+
     def _forward(self, name: str | None, *, number: bool) -> _Arrivals:
-        """One probe with each unit's number, or with 1 for all of them."""
+        """One probe with each unit's number, or with 1 for all of them; "" is for no layer."""
         arrivals = _Arrivals()
 
         def at_layer(own: str, kind: LayerKind) -> Callable[..., Tensor]:
-            def hook(_module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-                values = kind.columns_of(args[0]) if args[0].is_floating_point() else None
+            def hook(_module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+                x = first_input(args, kwargs)
+                values = kind.columns_of(x) if x.is_floating_point() else None
                 if values is not None:
                     _keep_larger(arrivals.columns, own, values)
                 if own == name:
@@ -192,31 +220,33 @@ class _Prober:
             return hook
 
         def between(own: str) -> Callable[..., Tensor]:
-            def hook(module: nn.Module, args: tuple[Any, ...], _output: Tensor) -> Any:
-                dim = getattr(module, "dim", 1)
-                values = args[0].movedim(dim, 0).flatten(1)
+            def hook(module: nn.Module, args: Any, kwargs: Any, _output: Tensor) -> Any:
+                x, dim = first_input(args, kwargs), getattr(module, "dim", 1)
+                values = x.movedim(dim, 0).flatten(1)
                 _keep_larger(arrivals.channels, own, values.amax(dim=1))
-                return args[0]
+                return x
 
             return hook
 
         hooks = [
-            kind.module.register_forward_hook(at_layer(own, kind))
+            kind.module.register_forward_hook(at_layer(own, kind), with_kwargs=True)
             for own, kind in self.layers.items()
         ]
         for own, module in self.model.named_modules():
             if isinstance(module, KEEPS_UNITS_APART):
-                hooks.append(module.register_forward_hook(between(own)))
+                hooks.append(module.register_forward_hook(between(own), with_kwargs=True))
         args, kwargs = self.inputs
         with torch.no_grad(), _evaluating(self.model), _removing(hooks):
             given = args if name is None else tuple(map(_blank, args))
             if name is None:
                 given = tuple(torch.ones_like(a) if _is_float(a) else a for a in args)
             output = self.model(*given, **kwargs)
-        arrivals.output = name is not None and any(
-            bool((leaf != 0).any()) for leaf in tree_leaves(output) if _is_float(leaf)
-        )
+        arrivals.outputs = [leaf for leaf in tree_leaves(output) if _is_float(leaf)]
         return arrivals
+
+
+def _differ(some: list[Tensor], others: list[Tensor]) -> bool:
+    return any(not torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
 def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:

@@ -74,15 +74,15 @@ class LayerKind(ABC):
         """A view of the weights or of their gradient: (groups, units, columns)."""
 
     @abstractmethod
-    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
         """Some of the inputs that meet the columns, about ``ROWS``: (groups, rows, columns).
 
         Also gives the number in x of the sample that each row belongs to.
 
         Args:
             x: the samples of this process.
-            first: the number of the first of them in the whole batch. What is picked depends on
-                a sample's number only, so it is the same however the batch is shared out.
+            numbers: their places in the whole batch. What is picked depends on a sample's place
+                only, so it is the same however the batch is shared out.
             total: how many samples the whole batch has.
 
         """
@@ -112,11 +112,12 @@ class LinearKind(LayerKind):
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
         return weight[None]
 
-    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:  # noqa: D102
         flat = x.reshape(-1, x.shape[-1])
         each = len(flat) // max(1, len(x))
         stride = max(1, total * each // ROWS)
-        picked = torch.arange(-(first * each) % stride, len(flat), stride)
+        of_rows = (numbers[:, None] * each + torch.arange(each)).flatten()
+        picked = (of_rows % stride == 0).nonzero().flatten()
         return flat[picked.to(x.device)][None], picked // max(1, each)
 
     def tell_sizes(self) -> None:  # noqa: D102
@@ -139,7 +140,7 @@ class ConvKind(LayerKind):
         flat = weight if weight.is_contiguous() else weight.contiguous()
         return flat.view(self.groups, weight.shape[0] // self.groups, -1)
 
-    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
         """Patches at one or a few scattered positions of each sample."""
         module, sides = self.module, []
         padding = module._reversed_padding_repeated_twice  # of the last axis first, both ends
@@ -153,12 +154,14 @@ class ConvKind(LayerKind):
         positions = math.prod(sides)
         each = max(1, min(positions, ROWS // max(1, total)))
         stride = max(1, total // (4 * ROWS))  # of huge batches not every sample
-        samples = torch.arange(-first % stride, len(x), stride).repeat_interleave(each)
-        numbers = (samples + first) * each + torch.arange(len(samples)) % each
-        at = torch.unravel_index(numbers * SCATTER % 2**31 % positions, sides)
+        samples = (numbers % stride == 0).nonzero().flatten().repeat_interleave(each)
+        of_rows = numbers[samples] * each + torch.arange(len(samples)) % each
+        at = torch.unravel_index(of_rows * SCATTER % 2**31 % positions, sides)
         index: Any = (samples.to(x.device), slice(None), *(i.to(x.device) for i in at))
         patches = x[index]
-        return patches.reshape(len(samples), self.groups, -1).transpose(0, 1), samples
+        columns = math.prod(patches.shape[1:])
+        rows = patches.reshape(len(samples), self.groups, columns // self.groups)
+        return rows.transpose(0, 1), samples
 
     def tell_sizes(self) -> None:  # noqa: D102
         module = self.module
@@ -182,7 +185,7 @@ class EmbeddingKind(LayerKind):
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
         return weight.mT[None]
 
-    def rows(self, x: Tensor, first: int, total: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """How often each token came."""
         counts = torch.bincount(x.flatten(), minlength=len(self.weight))
         return counts.to(self.weight.dtype)[None, None], torch.zeros(1, dtype=torch.long)

@@ -63,8 +63,12 @@ class Observer:
         self.seen: dict[str, Seen] = {}
         self._step_nodes: list[Any] = []
         self._handles: list[Any] = []
-        self._balanced: set[str] | None = None
-        self.sample_weight: Tensor | None = None  # of the next batch: how often samples count
+        self._balanced: set[str] | None = None  # steps, while thresholds are placed
+        self._placed: set[str] = set()  # layers below those
+        self._shifts: dict[str, Tensor] = {}  # what their biases lost
+        # Of the next batch: how often samples count, and their places in the batch of all ranks.
+        self.sample_weight: Tensor | None = None
+        self.places: Tensor | None = None
 
     @property
     def attached(self) -> bool:
@@ -74,12 +78,13 @@ class Observer:
     def attach(self, *, balance: bool = False) -> None:
         """Observe from now on; ``balance`` places the thresholds by the first batch."""
         self.detach()
-        self._balanced = set() if balance else None
+        self._balanced, self._placed, self._shifts = (set() if balance else None), set(), {}
         for name, kind in self.layers.items():
             hook = self._layer_hook(name, kind)
-            self._handles.append(kind.module.register_forward_hook(hook))
+            self._handles.append(kind.module.register_forward_hook(hook, with_kwargs=True))
         for name, module in self.steps.items():
-            self._handles.append(module.register_forward_pre_hook(self._step_hook(name)))
+            hook = self._step_hook(name)
+            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def detach(self) -> None:
         """Remove all hooks, and forget what was seen."""
@@ -96,16 +101,17 @@ class Observer:
         return {node: name for name, seen in self.seen.items() for node in seen.nodes}
 
     def _layer_hook(self, name: str, kind: LayerKind) -> Any:
-        def look(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            if not (module.training and torch.is_grad_enabled()):
+        def look(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+            mine = module is kind.module  # a copy of the model has the hooks, too
+            if not (mine and module.training and torch.is_grad_enabled()):
                 return
             seen = self.seen.setdefault(name, Seen())
             seen.nodes.append(output.grad_fn)
             with torch.no_grad(), without_autocast(output.device.type):
-                x, dtype = args[0].detach(), kind.weight.dtype
-                first, total = place_in_batch(len(x))
+                x, dtype = first_input(args, kwargs).detach(), kind.weight.dtype
+                numbers, total = places_in_batch(len(x), self.places)
                 x = x.to(dtype) if x.is_floating_point() else x
-                rows, samples = kind.rows(x, first, total)
+                rows, samples = kind.rows(x, numbers, total)
                 seen.rows.append(gathered(rows))
                 heavy = self._weights_of(x)
                 if heavy is not None:
@@ -118,9 +124,9 @@ class Observer:
         return look
 
     def _step_hook(self, name: str) -> Any:
-        def look(module: Step, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            B = args[0]
-            if not (module.training and torch.is_grad_enabled() and B.requires_grad):
+        def look(module: Step, args: Any, kwargs: Any) -> Any:
+            B, mine = first_input(args, kwargs), module is self.steps[name]
+            if not (mine and module.training and torch.is_grad_enabled() and B.requires_grad):
                 return None
             self._step_nodes.append(B.grad_fn)
             with torch.no_grad(), without_autocast(B.device.type):
@@ -133,9 +139,8 @@ class Observer:
                     return None
                 self._balanced.add(name)
                 shift = mean + variance.sqrt() * thresholds_apart(len(mean)).to(mean)
-                if not self._shift(B.grad_fn, shift):
-                    return None
-            return (B - module.along_units(shift, B).to(B.dtype),)
+                shift = self._shift(B.grad_fn, shift.to(B.dtype))
+            return (B - module.along_units(shift, B),), {}
 
         return look
 
@@ -144,19 +149,56 @@ class Observer:
         weights = self.sample_weight
         return None if weights is None or len(weights) != len(x) else weights
 
-    def _shift(self, node: Any, mean: Tensor) -> bool:
-        """Take the mean from the bias of a layer that feeds a Step; whether there is one."""
-        layer_of, queue = self._layer_of(), [node]
-        while queue:
-            node = queue.pop(0)
-            if node in layer_of:
-                bias = self.layers[layer_of[node]].bias
-                if bias is not None and bias.shape == mean.shape:
-                    bias.sub_(mean)
-                    return True
-            elif node is not None and node.name().startswith(SHIFTED):
-                queue.extend(below for below, _ in node.next_functions)
-        return False
+    def _shift(self, node: Any, wanted: Tensor) -> Tensor:
+        """Take a shift from the bias of a layer that feeds a Step, if there is one to take it.
+
+        Gives the shift that the Step would see if the batch came again. What earlier layers of a
+        stream have lost already counts; a layer that an earlier Step saw is left alone.
+        """
+        layer_of = self._layer_of()
+        feeding = list(_feeding(node, layer_of))
+        total = torch.zeros_like(wanted)
+        for name, factor in feeding:
+            if name in self._shifts and self._shifts[name].shape == wanted.shape:
+                total += factor * self._shifts[name]
+        for name, factor in feeding:
+            bias = self.layers[name].bias
+            if name in self._placed or bias is None or not bias.requires_grad:
+                continue
+            if bias.shape == wanted.shape:
+                self._shifts[name] = (wanted - total) / factor
+                bias.sub_(self._shifts[name])
+                total = wanted
+                break
+        self._placed.update(layer_of[below] for below in _below([node]) if below in layer_of)
+        return total
+
+
+def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[str, float]]:
+    """The layers whose outputs are added up in a node, the nearest first, each with a factor."""
+    queue = [(node, 1.0)]
+    while queue:
+        at, factor = queue.pop(0)
+        if at in layer_of:
+            yield layer_of[at], factor
+        elif factor := factor * _shift_factor(at):
+            queue.extend((below, factor) for below, _ in at.next_functions)
+
+
+def _shift_factor(node: Any) -> float:
+    """By how much an operation multiplies a common shift of all entries of a unit; 0 if unknown."""
+    if node is None or not node.name().startswith((*SHIFTED, "MulBackward0")):
+        return 0.0
+    if not node.name().startswith("MulBackward0"):
+        return 1.0
+    factors = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
+    numbers = [float(f) for f in factors if isinstance(f, Tensor) and f.ndim == 0]
+    return numbers[0] if len(numbers) == 1 else 0.0
+
+
+def first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a module was called with, by position or by name."""
+    return args[0] if args else next(iter(kwargs.values()))
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
@@ -217,12 +259,17 @@ def world_size() -> int:
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
-def place_in_batch(n: int) -> tuple[int, int]:
-    """Of n samples here: the number of the first one in the whole batch, and how many it has."""
+def places_in_batch(n: int, known: Tensor | None) -> tuple[Tensor, int]:
+    """Of n samples here: their places in the whole batch, and how many samples it has.
+
+    Unless their places are ``known``, the ranks have one slice each, in their order.
+    """
     if world_size() == 1:
-        return 0, n
+        return torch.arange(n), n
     counts = gathered_counts(n)
-    return sum(counts[: distributed.get_rank()]), sum(counts)
+    if known is not None and len(known) == n:
+        return known, sum(counts)
+    return sum(counts[: distributed.get_rank()]) + torch.arange(n), sum(counts)
 
 
 def gathered_counts(n: int) -> list[int]:

@@ -27,7 +27,7 @@ class Removal:
             raise InputError("lam and keep need to know when the training ends: total_steps.")
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
         self.units = {name: torch.arange(_n_units(bcd, name)) for name in bcd.layers}
-        self.widths: dict[str, int] = {name: len(units) for name, units in self.units.items()}
+        self.widths: dict[str, int] = {}  # how many units there were that can leave, by layer
         self.typical: dict[str, float] = {}  # the mean cost of a unit when units began to leave
         self.graph: UnitGraph | None = None
         self._inputs: Any = None
@@ -64,6 +64,7 @@ class Removal:
                 dtype=torch.long,
             )
             done.update(own.tolist())
+            self.widths.setdefault(name, len(own))
             if len(own):
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:

@@ -13,6 +13,7 @@ from torch import Tensor
 from zeroone.checks import InputError
 from zeroone.metrics import Model
 from zeroone.ops import classify
+from zeroone.optim import DivergedError
 from zeroone.parallel import ALONE, Share, Team
 from zeroone.scaling import Scaling
 from zeroone.training.augment import CropFlip
@@ -193,7 +194,12 @@ class Epochs:
         started = time.perf_counter()
         wrong, seen, loss = 0.0, 0.0, 0.0
         for done, (V0, y, weights, rng, share) in enumerate(self._batches(k), start=1):
-            scores = self.rule.update(V0, y, rng, weights, share)
+            try:
+                scores = self.rule.update(V0, y, rng, weights, share)
+            except DivergedError as error:
+                entry = {"loss": math.nan, "running_error": None} | self.rule.notes()
+                entry["seconds"] = time.perf_counter() - started
+                return Iteration(entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip(".")))
             losses = self.rule.losses(scores, y)
             wrong, seen = wrong + int((classify(scores) != y).sum()), seen + len(y)
             loss += float((losses if weights is None else losses * weights).sum())

@@ -172,7 +172,8 @@ class BCDRule(ModuleRule):
         several = self.team.size > 1
         sizes = [p.shape for p in self.layers.parameters()] if several else []
         self._stale = True
-        self.optimizer.observer.sample_weight = weights
+        observer = self.optimizer.observer
+        observer.sample_weight, observer.places = weights, None if share is None else share.places
         if self.settings.u_rule not in ("expected", "half"):  # it may draw: what is the batch's own
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
