@@ -34,10 +34,10 @@ docs: $(READY)
 	$(BIN)/python -m mkdocs build --quiet --strict
 	@echo "the site is in build/site/index.html"
 
-# What some tests need and say if it is missing: TensorBoard; by Debian's apt, as root, Chromium, a C
+# What some tests need and say if it is missing: TensorBoard, Lightning, accelerate; by Debian's apt, as root, Chromium, a C
 # compiler that also makes programs of 32 bits, and Node.
 extras: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages,tensorboard]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,pages,tensorboard,frameworks]'
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v node >/dev/null && \
 	  echo 'int main(void) { return 0; }' | gcc -m32 -x c -o /dev/null - 2>/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends \

@@ -125,7 +125,7 @@ def test_hidden_layers_move_unless_rounding_is_at_one_half():
         before, after = first.hidden_bits(X), last.hidden_bits(X)
         return min(float((a != b).float().mean()) for a, b in zip(after, before, strict=True))
 
-    assert flipped(u_rule="half") < 0.01
+    assert flipped(u_rule="half") < 0.05
     assert flipped() > 0.1
 
 

@@ -12,6 +12,7 @@ from zeroone.layers import Layer, LayerPlan
 from zeroone.network import Network
 from zeroone.operators import Conv2d
 from zeroone.ops import step
+from zeroone.optim.observer import thresholds_apart
 from zeroone.pooling import AvgPool, MaxPool, NoPool, make_pool
 from zeroone.solvers.blocks import u_gap_pooled, u_step_pooled
 from zeroone.training.rule import BCDRule
@@ -159,12 +160,7 @@ POOLS = [NoPool(), MaxPool(2), MaxPool(3), AvgPool(2)]
 @pytest.mark.parametrize("pool", POOLS, ids=lambda p: f"{p.kind}{p.size}")
 def test_pooling(pool, rng):
     U = torch.randn(3, 2, 7, 6, generator=rng, dtype=torch.float64)
-    pooled = pool.apply(U)
-    assert torch.equal(pooled.values, pool.forward(U))
-    assert pooled.values.shape[1:] == pool.shape_out((2, 7, 6))
-    E = torch.randn(pooled.values.shape, generator=rng, dtype=torch.float64)
-    moved = pool.forward(U + 1e-6 * pooled.spread(E))  # meets a small residual
-    assert torch.allclose((moved - pooled.values) * 1e6, E, atol=1e-6)
+    assert pool.forward(U).shape[1:] == pool.shape_out((2, 7, 6))
     assert make_pool(pool.kind, pool.size).describe() == pool.describe()
 
 
@@ -248,7 +244,9 @@ def test_a_pooled_layer_starts_balanced(rng):
     network = rule.model
     assert before > 0.7
     assert 0.3 < float(network.hidden_bits(X)[0].mean()) < 0.7
-    assert network.layers[0].forward([X]).mean(dim=(0, 2, 3)).abs().max() < 1e-4
+    pooled = network.layers[0].forward([X])
+    off = pooled.mean(dim=(0, 2, 3)) / pooled.std(dim=(0, 2, 3))
+    torch.testing.assert_close(off, -thresholds_apart(len(off)).to(off), atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("u_rule", ["expected", "drawn", "half"])

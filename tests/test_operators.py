@@ -61,28 +61,6 @@ def test_gram_and_cross_give_the_misfit_of_any_weights(case, rng):
     assert phi.misfit(other) == pytest.approx(sum_of_squares(U - moved.apply(V)))
 
 
-def test_the_centred_cross_in_a_metric(case, rng):
-    op, V, E = case
-    columns = op.linear.shape[1]
-    mean = torch.randn(columns, generator=rng, dtype=torch.float64) * op.bias
-    R = torch.randn(columns, columns, generator=rng, dtype=torch.float64)
-    cross = op.cross(E, V)
-    expected = cross[:, :columns] @ R
-    if op.bias:
-        expected -= torch.outer(cross[:, -1], mean) @ R
-        assert torch.allclose(op.total(E), cross[:, -1])
-    assert torch.allclose(op.centred_cross(E, V, mean, R), expected)
-    assert torch.allclose(op.centred_cross(E, V, mean) @ R, expected)
-    assert torch.allclose(op.centred_cross(E[:3], V[:3], mean, R), _first(op, V, E, mean, R))
-
-
-def _first(op, V, E, mean, R):
-    """The same for three samples, fewer than there are units above: the other order."""
-    cross = op.cross(E[:3], V[:3])
-    linear = cross[:, : len(R)]
-    return (linear - torch.outer(cross[:, -1], mean) if op.bias else linear) @ R
-
-
 def test_select_leaves_what_the_other_units_do(case):
     op, V, _ = case
     below, above = torch.tensor([0, op.n_in - 1]), torch.tensor([1, 3])

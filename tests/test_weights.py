@@ -6,7 +6,7 @@ import torch
 
 from zeroone.checks import InputError
 from zeroone.inputs import check_weights
-from zeroone.operators import Conv2d, Dense
+from zeroone.optim.preconditioner import LowRank
 from zeroone.scaling import Scaling
 from zeroone.training import TrainSettings, train
 from zeroone.training.epochs import BatchPlan
@@ -22,14 +22,14 @@ def repeated(rows):
 @pytest.mark.parametrize("bias", [True, False])
 def test_moments_count_samples_as_often_as_they_weigh(bias):
     generator = torch.Generator().manual_seed(0)
-    V = torch.randn(3, 5, dtype=torch.float64, generator=generator)
-    dense = Dense(torch.zeros(2, 5 + bias, dtype=torch.float64), 5, bias)
-    torch.testing.assert_close(dense.gram(V, weights=TIMES.double()), dense.gram(repeated(V)))
-    images = torch.randn(3, 2, 4, 4, dtype=torch.float64, generator=generator)
-    conv = Conv2d(torch.zeros(3, 18 + bias, dtype=torch.float64), (2, 4, 4), bias, kernel=3)
-    torch.testing.assert_close(
-        conv.gram(images, weights=TIMES.double()), conv.gram(repeated(images))
-    )
+    V = torch.randn(1, 3, 5, dtype=torch.float64, generator=generator)
+    one = LowRank.observe(V, None, 0, centre=bias, weights=TIMES.double())
+    other = LowRank.observe(repeated(V[0])[None], None, 0, centre=bias)
+    for moments in (one, other):
+        moments.basis = moments.basis * moments.strength.sqrt()[:, None]
+        moments.basis = moments.basis @ moments.basis.mT
+    for name in ("mean", "basis", "total"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name))
 
 
 def test_the_scaling_counts_them_too():

@@ -135,7 +135,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image = self._image()
         X, y = validate_data(self, self._flat(X), _plain(y), accept_sparse="csr")
         check_classification_targets(y)
-        settings = self._settings(X, y)
+        settings = self._settings(X)
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
         if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
             raise InputError(
@@ -181,7 +181,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
         learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # back if all goes well
-        settings = self._settings(X, y, learner)
+        settings = self._settings(X, learner)
         fixed = replace(settings, seed=0)  # of a random state, the next draw is another
         if learner is None or fixed != self._learned_by:
             if first:
@@ -273,9 +273,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights
 
-    def _settings(
-        self, X: Any, y: NDArray[Any], learner: OnlineLearner | None = None
-    ) -> TrainSettings:
+    def _settings(self, X: Any, learner: OnlineLearner | None = None) -> TrainSettings:
         given = {name: getattr(self, name) for name in ARGUMENTS}
         if self.preset is None:
             given |= {"solver": self.solver, "head": self.head}
@@ -291,7 +289,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"options repeats {name}, which has an argument of its own.")
         by_data: dict[str, Any] = {"dtype": "float64"} if X.shape[0] * X.shape[1] <= TINY else {}
         if self.preset is None and self.hidden is None:
-            width = next(units for units, most in WIDTHS.items() if len(y) <= most)
+            width = next(units for units, most in WIDTHS.items() if X.shape[0] <= most)
             by_data["hidden"] = (width, width)
         if learner is not None or (self.warm_start and hasattr(self, "network_")):
             by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")

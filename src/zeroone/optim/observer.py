@@ -65,7 +65,7 @@ class Observer:
         self._handles: list[Any] = []
         self._balanced: set[str] | None = None  # steps, while thresholds are placed
         self._placed: set[str] = set()  # layers below those
-        self._shifts: dict[str, Tensor] = {}  # what their biases lost
+        self._shifts: dict[Any, Tensor] = {}  # what their biases lost, by the nodes made before
         # Of the next batch: how often samples count, and their places in the batch of all ranks.
         self.sample_weight: Tensor | None = None
         self.places: Tensor | None = None
@@ -158,29 +158,31 @@ class Observer:
         layer_of = self._layer_of()
         feeding = list(_feeding(node, layer_of))
         total = torch.zeros_like(wanted)
-        for name, factor in feeding:
-            if name in self._shifts and self._shifts[name].shape == wanted.shape:
-                total += factor * self._shifts[name]
-        for name, factor in feeding:
+        for at, factor in feeding:
+            if at in self._shifts and self._shifts[at].shape == wanted.shape:
+                total += factor * self._shifts[at]
+        for at, factor in feeding:
+            name = layer_of[at]
             bias = self.layers[name].bias
             if name in self._placed or bias is None or not bias.requires_grad:
                 continue
             if bias.shape == wanted.shape:
-                self._shifts[name] = (wanted - total) / factor
-                bias.sub_(self._shifts[name])
+                shift = (wanted - total) / factor
+                bias.sub_(shift)
+                self._shifts.update(dict.fromkeys(self.seen[name].nodes, shift))
                 total = wanted
                 break
         self._placed.update(layer_of[below] for below in _below([node]) if below in layer_of)
         return total
 
 
-def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[str, float]]:
+def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[Any, float]]:
     """The layers whose outputs are added up in a node, the nearest first, each with a factor."""
     queue = [(node, 1.0)]
     while queue:
         at, factor = queue.pop(0)
         if at in layer_of:
-            yield layer_of[at], factor
+            yield at, factor
         elif factor := factor * _shift_factor(at):
             queue.extend((below, factor) for below, _ in at.next_functions)
 

@@ -207,6 +207,15 @@ class BCDRule(ModuleRule):
         ]
         return {"flipped": flipped, "move": self.settings.move * self.optimizer.left}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which hooks on modules do not survive: how to make it again."""
+        made_of = (self.model, self.settings, self.total_steps, self.probe)
+        return {"made_of": made_of, "widths": self.widths, "state": self.state()}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self.__init__(*kept["made_of"], widths=kept["widths"])  # type: ignore[misc]
+        self.restore(kept["state"])
+
     def state(self) -> dict[str, Tensor]:
         """All that the next batch depends on."""
         links = {_place(i): link.operator.weight for i, link in enumerate(self.model.links)}
