@@ -50,7 +50,7 @@ def test_fit_predict_score_clone_pickle(digits):
     classifier = ZeroOneClassifier(hidden=(150,), epochs=30).fit(digits.X, digits.y)
     assert classifier.score(digits.X_test, digits.y_test) > 0.95
     assert classifier.predict_proba(digits.X_test).sum(axis=1) == pytest.approx(1.0)
-    assert len(classifier.loss_curve_) == classifier.n_iter_ == 20
+    assert len(classifier.loss_curve_) == classifier.n_iter_ == 30
     assert classifier.n_active_ == [150]
     again = pickle.loads(pickle.dumps(classifier))
     assert np.array_equal(again.predict(digits.X_test), classifier.predict(digits.X_test))

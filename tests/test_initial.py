@@ -500,7 +500,7 @@ def test_a_cell_begins_anew_where_its_state_is_of_no_use(spec, tmp_path, monkeyp
         (state,) = (tmp_path / "store").rglob(STATE)
         return state
 
-    interrupt({"step": 0.5})  # of other settings
+    interrupt({"move": 0.02})  # of other settings
     assert run_cell(kept)["record"] == whole
     state = interrupt({})
     state.write_bytes(state.read_bytes()[:100])

@@ -288,7 +288,7 @@ def test_scores_that_are_no_numbers_end_the_run(digits, tmp_path):
     settings = TrainSettings.from_options(hidden=(10,), epochs=5, head_step=1e30, head="hardmax")
     run = train(digits.X, digits.y, settings, out=tmp_path)
     assert str(run.status) == "diverged"
-    assert run.reason == "the scores were no longer finite after epoch 5"
+    assert run.reason == "in epoch 1 the outputs of layers.1.linear are not finite"
     assert [p.name for p in tmp_path.iterdir()] == ["record.json"]
 
 

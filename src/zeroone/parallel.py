@@ -205,7 +205,11 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     seconds = float(os.environ.get(TIMEOUT, LONGEST_WAIT))
     try:
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=seconds)
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=_open_store(),
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+            timeout=timedelta(seconds=seconds),
         )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the ranks did not find each other: {_first_line(error)}.") from None
@@ -223,6 +227,19 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         raise
     else:
         distributed.destroy_process_group()
+
+
+def _open_store() -> Any:
+    """Where the ranks meet. After a restart, what was said before does not count."""
+    from torch import distributed
+
+    made: Any = distributed  # its stores are not declared
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    keep = os.environ["RANK"] == "0" and not by_launcher  # where nobody else keeps the store
+    wait = timedelta(seconds=LONGEST_WAIT)
+    store = made.TCPStore(host, port, is_master=keep, timeout=wait)
+    return made.PrefixStore(f"zeroone-{restarts()}", store)
 
 
 def _take_gpu(device: str) -> bool:
