@@ -45,3 +45,16 @@ def command(monkeypatch, capsys, tmp_path):
         return stop.value.code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def registries():
+    """What a test registers ends with it."""
+    from zeroone.nn import U_RULES
+    from zeroone.optim.layers import LAYERS
+
+    kept = [(registry, dict(registry)) for registry in (U_RULES, LAYERS)]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)
