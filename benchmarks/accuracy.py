@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from measure import begin, finish, parser
+from paper.matrix.live_table import live_table
+from paper.matrix.matrix import LOG, Matrix
+from paper.matrix.methods import Method
+from paper.matrix.run import FAILED, Cell, run_cell
+from paper.matrix.spec import Spec
+from paper.matrix.tables import failures, print_summary, summarise
+from paper.matrix.workers import fitting_jobs
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
-from zeroone.experiments.board import board
-from zeroone.experiments.cell import FAILED, Cell, run_cell
-from zeroone.experiments.matrix import LOG, Matrix
-from zeroone.experiments.methods import Method
-from zeroone.experiments.spec import Spec
-from zeroone.experiments.tables import failures, print_summary, summarise
-from zeroone.experiments.workers import fitting_jobs
-from zeroone.records import is_errors
+from zeroone.utils.records import is_errors
 
 # The better rate of 1e-3 and 3e-3 on a validation part of MNIST after 5 epochs, for each of them.
 RATE = 3e-3
@@ -232,7 +232,7 @@ def main() -> None:
     matrix = Matrix.open(cells, folder)
     todo = matrix.failed if options.only_failed else matrix.missing + matrix.failed
     work = five_fold if options.suite == "small" else run_cell
-    with board(matrix, len(todo)) as watch:
+    with live_table(matrix, len(todo)) as watch:
         matrix.run(todo, jobs=fitting_jobs(options.jobs, 1), work=work, watch=watch)
     record["cells"] = as_entries(matrix)
     record["log"] = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]

@@ -13,18 +13,18 @@ from pathlib import Path
 import torch
 
 from measure import begin, finish, parser
-from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.settings import RivalSettings
-from zeroone.experiments.bench import in_turns
-from zeroone.heads import SoftmaxCE
-from zeroone.layers import LayerPlan
-from zeroone.network import Network
-from zeroone.scaling import Scaling
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.commands.bench_train import in_turns
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
 from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.parts import Part
-from zeroone.training.rule import BCDRule
 from zeroone.training.stochastic_settings import StochasticSettings
+from zeroone.training.trainers import BCDTrainer
+from zeroone.training.training_data import Subset
 
 BATCH = 256
 BCD, STE = "stochastic BCD", "STE + Adam"
@@ -34,7 +34,7 @@ def random_images(n, image):
     rng = torch.Generator().manual_seed(0)
     size = torch.Size(image).numel()
     X = torch.randint(0, 256, (n, size), dtype=torch.uint8, generator=rng)
-    return Part(X, torch.randint(0, 10, (n,), generator=rng))
+    return Subset(X, torch.randint(0, 10, (n,), generator=rng))
 
 
 def learner(name, part, image, hidden):
@@ -44,11 +44,11 @@ def learner(name, part, image, hidden):
         plans = [LayerPlan.parse(text) for text in hidden]
         network = Network.build(image, plans, 10, SoftmaxCE(), scaling=scaling)
         probe = scaling.apply(part.X[:1000])
-        rule = BCDRule(network, StochasticSettings(), plan.total, probe)
+        rule = BCDTrainer(network, StochasticSettings(), plan.total, probe)
     else:
-        settings = RivalSettings("ste")
+        settings = BaselineSettings("ste")
         network = FloatNetwork([part.X.shape[1], *hidden, 10], settings, scaling, image)
-        rule = AdamRule(network, settings, plan.total)
+        rule = AdamTrainer(network, settings, plan.total)
     return Epochs(rule, part, scaling, plan)
 
 

@@ -11,7 +11,7 @@ import time
 import torch
 
 from measure import begin, finish, parser
-from zeroone.data.files import load_data
+from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
 
 

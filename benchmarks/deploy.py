@@ -18,11 +18,11 @@ import numpy as np
 from engines import by_c_program, engines, has_32_bits
 from measure import begin, finish, parser
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
+from zeroone.commands.bench_inference import OURS, compare_inference, describe_kernels, make_relu
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.deploy import IntegerNetwork
-from zeroone.experiments.inference import OURS, compare_inference, describe_kernels, make_relu
-from zeroone.training.lines import Lines
+from zeroone.training.text_progress import Lines
 
 HIDDEN = (2000, 2000)
 PAGES = ("node", "browser")

@@ -1,7 +1,7 @@
 """Everything that runs a network of integers, behind one call: scores of a matrix of samples.
 
-python benchmarks/deploy.py     # compares them on MNIST
-pytest tests/test_exports.py    # and on random networks
+python benchmarks/deploy.py           # compares them on MNIST
+pytest tests/deploy/test_exports.py  # and on random networks
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
-from zeroone.deploy import html as pages
-from zeroone.deploy.c import write_c
-from zeroone.deploy.library import kernels
-from zeroone.deploy.native import NativeNetwork
-from zeroone.deploy.single import SingleNetwork
+from zeroone.deploy.build import kernels
+from zeroone.deploy.exporters import html as pages
+from zeroone.deploy.exporters.c import write_c
+from zeroone.deploy.kernel_batch import NativeNetwork
+from zeroone.deploy.kernel_single import SingleNetwork
 
 Scores = NDArray[np.int32]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")

@@ -14,11 +14,11 @@ from itertools import pairwise
 import torch
 
 from measure import begin, finish, interleaved, parser
-from zeroone.heads import HardmaxMSE
-from zeroone.network import Network
-from zeroone.ops import step
-from zeroone.solvers.blocks import row_blocks
-from zeroone.solvers.exact import ExactBCD, ExactSettings
+from zeroone.exact.blocks import row_blocks
+from zeroone.exact.solver import ExactBCD, ExactSettings
+from zeroone.nn.functional import step
+from zeroone.nn.heads import HardmaxMSE
+from zeroone.nn.network import Network
 
 
 def make_solver(n, widths):

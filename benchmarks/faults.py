@@ -77,8 +77,8 @@ def end(process: "subprocess.Popen[str]", since: float) -> dict[str, Any]:
 
 
 def epochs_kept(out: Path) -> int:
-    from zeroone.storage import STATE as KIND
-    from zeroone.storage import read_tensors
+    from zeroone.utils.storage import STATE as KIND
+    from zeroone.utils.storage import read_tensors
 
     return len(read_tensors(out / STATE, KIND, 1)[0]["history"]) - 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from zeroone.records import new_record, write_record
+from zeroone.utils.records import new_record, write_record
 
 
 def interleaved(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, Any]]:

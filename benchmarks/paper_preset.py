@@ -5,8 +5,8 @@ each W block and no pruning.
 """
 
 from measure import begin, finish, parser
+from zeroone.commands.console import print_results
 from zeroone.data.embedded import load_embedded
-from zeroone.experiments.console import print_results
 from zeroone.training import TrainSettings, train
 
 VARIANTS = {

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 
 from measure import begin, finish, interleaved, parser
-from zeroone.baselines.adam import AdamRule
+from zeroone.analysis.counts import active_units
+from zeroone.analysis.metrics import error_rate
+from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.settings import RivalSettings
-from zeroone.counts import active_units
-from zeroone.metrics import error_rate
-from zeroone.scaling import Scaling
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.nn.scaling import Scaling
 from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.parts import Part
+from zeroone.training.training_data import Subset
 
 BATCH, EPOCHS, CLASSES, SCORED = 256, 10**6, 10, 10_000
 
@@ -31,11 +31,11 @@ def random_images(n):
 
 
 def our_epoch(X, y, width, activation):
-    part, scaling = Part(X, y), Scaling.fit(X)
+    part, scaling = Subset(X, y), Scaling.fit(X)
     plan = BatchPlan.make(part, EPOCHS, BATCH, 0.2, seed=0)
-    settings = RivalSettings(activation)
+    settings = BaselineSettings(activation)
     model = FloatNetwork([784, width, width, CLASSES], settings, scaling)
-    learner = Epochs(AdamRule(model, settings, plan.total), part, scaling, plan)
+    learner = Epochs(AdamTrainer(model, settings, plan.total), part, scaling, plan)
     epochs = iter(range(1, EPOCHS))
 
     def epoch():

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from measure import begin, finish, parser
-from zeroone.data.files import load_data
+from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import torch
 
 from measure import begin, finish, parser
-from zeroone.experiments.bench import OURS, compare_epochs, in_turns, make_learners, random_images
+from zeroone.commands.bench_train import (
+    OURS,
+    compare_epochs,
+    in_turns,
+    make_learners,
+    random_images,
+)
 
 
 def resident_bytes():

@@ -7,10 +7,10 @@ product with W^T W, formed beforehand. The ratio is to the faster of the two.
 import torch
 
 from measure import begin, finish, interleaved, parser
-from zeroone.operators import Dense, gaussian_weight
-from zeroone.ops import step
-from zeroone.solvers.blocks import row_blocks, v_step, v_step_cg
-from zeroone.solvers.linalg import conjugate_gradients, damped_gain
+from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
+from zeroone.exact.linalg import conjugate_gradients, damped_gain
+from zeroone.nn.functional import step
+from zeroone.nn.operators import Dense, gaussian_weight
 
 TAU, PI, STD, TOL = 1e-6, 1e-7, 0.01, 1e-6  # printed; the spread of W is ours
 

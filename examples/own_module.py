@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import Tensor, nn
 
-from zeroone.data.files import load_data
+from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
 

@@ -4,11 +4,48 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import torch
 
-from zeroone.deploy.form import Inputs, IntegerNetwork, Map, Stage
-from zeroone.heads import SoftmaxCE
+from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import InputRange, Scaling
 
 WIDTHS = (1, 2, 7, 31, 32, 33, 63, 64, 65)
+SHAPES = {
+    "dense": ((9,), [8, 7]),
+    "no hidden layer": ((9,), []),
+    "residual": ((9,), [8, 7, "6:skip2"]),
+    "images": ((2, 6, 5), ["conv3x3:5:pad1:max2", "conv2x2:4", 6]),
+    "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
+    "shortcut": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:5:pad1", "conv3x3:5:pad1:skip2", 6]),
+}
+
+
+def whole_network(name, seed=0):
+    """A float64 network whose weights are integers already, with a largest one in every row."""
+    shape, hidden = SHAPES[name]
+    plans = [LayerPlan.parse(layer) for layer in hidden]
+    n = int(np.prod(shape))
+    low = torch.zeros(n, dtype=torch.float64)
+    ranges = InputRange(low, low + 255, are_bytes=True)
+    scaling = Scaling(low, torch.tensor(1.0, dtype=torch.float64), inputs=ranges)
+    network = Network.build(
+        shape, plans, 4, SoftmaxCE(), seed=seed, dtype=torch.float64, scaling=scaling
+    )
+    rng = torch.Generator().manual_seed(seed)
+    for link in network.links:
+        largest = 127 if link.source else 64
+        op = link.operator
+        op.linear.copy_(torch.randint(-largest, largest + 1, op.linear.shape, generator=rng))
+        if op.offset is not None:
+            size = 100 if link.source else 3000
+            op.offset.copy_(torch.randint(-size, size, op.offset.shape, generator=rng) + 0.5)
+        if not network.layers[link.layer].shortcut or op.bias:
+            op.linear[:, 0] = largest
+    network.operators[-1].offset.floor_()
+    return network
 
 
 def random_map(rng, shape_in, n_out, largest, **geometry):

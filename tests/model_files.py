@@ -1,6 +1,6 @@
 """Model files changed by hand, as a hostile author would: the checksum is right."""
 
-from zeroone.storage import MODEL, read_tensors, write_tensors
+from zeroone.utils.storage import MODEL, read_tensors, write_tensors
 
 
 def rewritten(path, change, kind=MODEL, to=None):

@@ -119,10 +119,17 @@ def w_block(E, V, damping, bias):
     m = V.mean(axis=0) if bias else np.zeros(V.shape[1])
     C = V - m
     Q = C.T @ C / len(V)
-    ridge = Q + damping * np.trace(Q) / len(Q) * np.eye(len(Q))
+    ridge = Q + damping * np.trace(Q) * np.eye(len(Q))
     G = np.linalg.solve(ridge, C.T @ E / len(V)).T
     change = np.sum(G @ Q * G, axis=1)
     return (np.hstack([G, (E.mean(axis=0) - G @ m)[:, None]]) if bias else G), change
+
+
+def mapped(E, scale, damping=1.0):
+    """E (S + delta I)^-1 up to a factor, S the second moment of E in units of each unit's scale."""
+    S = (E * scale).T @ (E * scale) / len(E)
+    ridge = S + damping * np.trace(S) / len(S) * np.eye(len(S))
+    return np.linalg.solve(ridge, (E * scale).T).T / scale
 
 
 def starts(n, apart=0.5):
@@ -170,7 +177,8 @@ def bcd_batch(Ws, shortcuts, X, y, move, head_step, damping, smoothing=0.1):
         wanted[i] += E @ Ws[i][:, :-1]
         results = []
         for W, inputs, outputs, bias in parts:
-            G, change = w_block(E, inputs, damping, bias)
+            asked = mapped(E, outputs.std(axis=0)) if hidden else E
+            G, change = w_block(asked, inputs, damping, bias)
             size = np.full(len(W), head_step)
             if hidden:
                 variance = outputs.var(axis=0)

@@ -8,15 +8,15 @@ from torch import distributed
 
 from zeroone import TrainSettings, train
 from zeroone.data.embedded import load_embedded
-from zeroone.data.files import load_data
-from zeroone.heads import SoftmaxCE
-from zeroone.initial import InitialSettings, train_on_body
-from zeroone.layers import LayerPlan
-from zeroone.network import Network
-from zeroone.parallel import ALONE, Ranks, Share
-from zeroone.scaling import Scaling
-from zeroone.training.rule import BCDRule
+from zeroone.data.load import load_data
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
+from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training.stochastic_settings import StochasticSettings
+from zeroone.training.trainers import BCDTrainer
+from zeroone.utils.parallel import ALONE, Ranks, Share
 
 
 def batches(team, job):
@@ -29,7 +29,7 @@ def batches(team, job):
     shape = (1, 8, 8) if plans[0].kernel else (64,)
     network = Network.build(shape, plans, 10, SoftmaxCE(), seed=1, dtype=dtype, scaling=scaling)
     settings = StochasticSettings(**job["settings"])
-    rule = BCDRule(network, settings, job["batches"], team=team)
+    trainer = BCDTrainer(network, settings, job["batches"], team=team)
     cuts = torch.tensor({1: [], 2: [0.3], 4: [0.1, 0.45, 0.5]}[team.size])
     owner = torch.searchsorted(cuts * len(y), torch.arange(len(y)), right=True)
     heavy = torch.rand(len(y), generator=torch.Generator().manual_seed(0), dtype=dtype) * 2
@@ -40,8 +40,8 @@ def batches(team, job):
         share = Share(len(rows), places) if team.size > 1 else None
         mine = rows[places] if team.size > 1 else rows
         weights = heavy[mine] if job.get("weighted") else None
-        rule.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
-    return {f"{i}": link.operator.weight for i, link in enumerate(rule.model.links)}
+        trainer.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
+    return {f"{i}": link.operator.weight for i, link in enumerate(trainer.model.links)}
 
 
 def trained(team, job):

@@ -28,13 +28,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from zeroone import nn, optim
-    from zeroone.compression import compress
     from zeroone.deploy import IntegerModel, load, quantise
+    from zeroone.deploy.compress import compress
     from zeroone.estimator import ZeroOneClassifier
-    from zeroone.interop import from_torch, to_torch
-    from zeroone.network import Network
+    from zeroone.exact.solver import ExactSettings
     from zeroone.nn import Step
-    from zeroone.solvers.exact import ExactSettings
+    from zeroone.nn.interop import from_torch, to_torch
+    from zeroone.nn.network import Network
     from zeroone.training import (
         Callback,
         CSVLogger,
@@ -48,19 +48,19 @@ _PACKAGES = ("nn", "optim")
 _HOME = {
     "CSVLogger": "zeroone.training",
     "Callback": "zeroone.training",
-    "ExactSettings": "zeroone.solvers.exact",
+    "ExactSettings": "zeroone.exact.solver",
     "IntegerModel": "zeroone.deploy",
-    "Network": "zeroone.network",
+    "Network": "zeroone.nn.network",
     "StochasticSettings": "zeroone.training",
     "Step": "zeroone.nn",
     "TensorBoardLogger": "zeroone.training",
     "TrainSettings": "zeroone.training",
     "ZeroOneClassifier": "zeroone.estimator",
-    "compress": "zeroone.compression",
-    "from_torch": "zeroone.interop",
+    "compress": "zeroone.deploy.compress",
+    "from_torch": "zeroone.nn.interop",
     "load": "zeroone.deploy",
     "quantise": "zeroone.deploy",
-    "to_torch": "zeroone.interop",
+    "to_torch": "zeroone.nn.interop",
     "train": "zeroone.training",
 }
 

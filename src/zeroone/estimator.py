@@ -20,13 +20,13 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from zeroone.checks import InputError, count
-from zeroone.counts import active_units
-from zeroone.inputs import as_array, check_weights
-from zeroone.network import Network
+from zeroone.analysis.counts import active_units
+from zeroone.nn.inputs import as_array, check_weights
+from zeroone.nn.network import Network
 from zeroone.training import Callback, Run, TrainSettings, train
-from zeroone.training.lines import Lines
 from zeroone.training.online import OnlineLearner
+from zeroone.training.text_progress import Lines
+from zeroone.utils.checks import InputError, count
 
 # That are settings of a training by the same names.
 ARGUMENTS = (

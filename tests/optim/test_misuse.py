@@ -1,8 +1,10 @@
 """What BCD cannot do, it says in one sentence; settings of single parameters take effect."""
 
 import copy
+import gc
 import io
 import re
+import weakref
 
 import pytest
 import torch
@@ -10,9 +12,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
 from optim.training import error, mlp, problem, seeded, train_batch, train_batches
-from zeroone.checks import InputError
 from zeroone.nn import Step
 from zeroone.optim import BCD
+from zeroone.utils.checks import InputError
 
 
 class refused:  # noqa: N801
@@ -337,3 +339,43 @@ def test_parametrized_layers_are_left_to_adam():
     bcd = train_batches(model, X, y, 60)
     assert set(bcd.layers) == {"0", "4"}
     assert error(model, X, y) < 0.15
+
+
+def test_a_batch_that_is_skipped_leaves_nothing():
+    """As loops do where gradients are not finite."""
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40)
+    for k in range(25):
+        bcd.zero_grad()
+        loss = cross_entropy(model(X), y)
+        (loss * (torch.nan if k == 10 else 1)).backward()
+        if k != 10:
+            bcd.step()
+    assert all(bool(m.basis.isfinite().all()) for m in bcd.residuals.values())
+
+
+def test_layers_that_start_at_zero_do_no_harm():
+    X, y = problem()
+    model = seeded(mlp)
+    model[2].weight.data[:10].zero_()
+    train_batches(model, X, y, 30)
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_observed_batches_are_let_go():
+    X, y = problem()
+    model, kept = seeded(mlp), []
+    bcd = BCD(model, 100)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(12):
+            bcd.zero_grad()
+            cross_entropy(model(X), y).backward()
+            kept += map(weakref.ref, bcd.observer.seen.values())
+            bcd.step()
+        assert kept
+        assert not any(seen() for seen in kept)
+    finally:
+        gc.enable()

@@ -10,7 +10,9 @@ from optim.modules import Branches, Normed, Recurrent, Separable, Stream, Words,
 from optim.training import digits, error, mlp, problem, seeded, train, train_batch
 from zeroone.nn import Step
 from zeroone.optim import BCD
+from zeroone.optim.layers import ROWS
 from zeroone.optim.observer import thresholds_apart
+from zeroone.optim.preconditioner import RANK
 
 
 @functools.cache
@@ -173,8 +175,8 @@ def test_a_batch_moves_hidden_layers_as_far_as_it_is_told(move):
 
 def test_the_head_takes_a_share_of_its_solution():
     """With no damping worth the name: of the least squares fit to the residuals."""
-    X, y = problem(torch.float64)
-    model = seeded(mlp).double()
+    X, y = (T[:ROWS] for T in problem(torch.float64))
+    model = seeded(mlp, 20, 40, RANK, 3).double()
     bcd = BCD(model, 1000, head_step=0.3, damping=1e-9, balance=False)
     with torch.no_grad():
         bits = model[:4](X)

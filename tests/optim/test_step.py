@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from optim.training import error, mlp, problem, seeded, train_batches
-from zeroone.checks import InputError
 from zeroone.nn import U_RULES, Step, register_u_rule, step
+from zeroone.utils.checks import InputError
 
 
 @pytest.fixture

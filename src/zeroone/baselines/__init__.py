@@ -1,4 +1,4 @@
-"""Rivals: networks trained by back-propagation and Adam, in the same loop and by the same scorer.
+"""Baselines: networks trained by back-propagation and Adam, in the same loop, by the same scorer.
 
 The only place where autograd is used.
 """

@@ -1,4 +1,4 @@
-"""Hidden activations of the rivals: one small class each, with its formula and its source.
+"""Hidden activations of the baselines: one small class each, with its formula and its source.
 
 The 1-bit ones have no useful derivative: each names the slope that takes its place when the
 gradient goes back. Where the sources binarise weights too, ours stay floating point, as in the
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zeroone.ops import step
+from zeroone.nn.functional import step
 
 Map = Callable[[Tensor], Tensor]
 

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.settings import RivalSettings
-from zeroone.parallel import ALONE, Share, Team
-from zeroone.training.rule import ModuleRule, as_bytes, from_bytes
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes
+from zeroone.utils.parallel import ALONE, Share, Team
 
 CHUNK = 2048  # rows that pass a network at once: what a full batch leaves behind is out of cache
 
 
-class AdamRule(ModuleRule):
+class AdamTrainer(ModuleTrainer):
     """Back-propagation and one step of Adam for each batch.
 
     A large batch passes the network in chunks whose gradients add up, unless it is normalised by
@@ -19,7 +19,7 @@ class AdamRule(ModuleRule):
     """
 
     def __init__(
-        self, model: FloatNetwork, settings: RivalSettings, n_batches: int, team: Team = ALONE
+        self, model: FloatNetwork, settings: BaselineSettings, n_batches: int, team: Team = ALONE
     ) -> None:
         self.network, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0

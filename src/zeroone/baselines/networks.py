@@ -7,17 +7,17 @@ from copy import copy
 import torch
 from torch import Tensor, nn
 
+from zeroone.analysis.counts import walk
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.settings import RivalSettings
-from zeroone.bodies import Body, make_body
-from zeroone.convolution import Convolution
-from zeroone.counts import walk
-from zeroone.interop import as_operator
-from zeroone.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
-from zeroone.operators import Operator, Shape
-from zeroone.ops import channels_last
-from zeroone.pooling import make_pool
-from zeroone.scaling import Scaling
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.nn.backbones import Backbone, make_backbone
+from zeroone.nn.convolution import Convolution
+from zeroone.nn.functional import channels_last
+from zeroone.nn.interop import as_operator
+from zeroone.nn.layers import Layer, LayerPlan, Link, check_image, check_skips, naming, recent
+from zeroone.nn.operators import Operator, Shape
+from zeroone.nn.pooling import make_pool
+from zeroone.nn.scaling import Scaling
 
 POOLS = {"none": nn.Identity, "max": nn.MaxPool2d, "average": nn.AvgPool2d}
 
@@ -91,7 +91,7 @@ class FloatNetwork(nn.Module):
     def __init__(
         self,
         widths: list[int | str],
-        settings: RivalSettings,
+        settings: BaselineSettings,
         scaling: Scaling,
         image: Shape | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class FloatNetwork(nn.Module):
         shape: Shape = (self.n_features,)
         if settings.body is not None:
             in_body = activation if settings.body_activation == "own" else ACTIVATIONS["relu"]
-            self.body = make_body(settings.body, image, in_body)
+            self.body = make_backbone(settings.body, image, in_body)
             walked = walk(self.body, self.n_features)
             shape, bits = (walked.n_features,), walked.bits
         elif plans and plans[0].kernel:
@@ -134,7 +134,7 @@ class FloatNetwork(nn.Module):
         self.scaling = self.scaling.to(device)
         return self.to(device)
 
-    def on_body(self, body: Body, scaling: Scaling) -> "FloatNetwork":
+    def on_body(self, body: Backbone, scaling: Scaling) -> "FloatNetwork":
         """The network of these layers, which took a body's features, on the body itself."""
         whole = copy(self)
         whole._modules = dict(self._modules)  # a copy's own, or the body would be put into both

@@ -1,4 +1,4 @@
-"""Train a rival on the same data, batches and schedule as a 0/1 network."""
+"""Train a baseline on the same data, batches and schedule as a 0/1 network."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from zeroone.baselines.adam import AdamRule
+from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.settings import RivalSettings
-from zeroone.device import find_device
-from zeroone.parallel import ALONE, Team
-from zeroone.records import new_record
+from zeroone.baselines.settings import BaselineSettings
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
-from zeroone.training.parts import Labelled, Task
-from zeroone.training.run import describe, open_checkpoint, part_errors
+from zeroone.training.runs import describe, open_checkpoint, part_errors
+from zeroone.training.training_data import Labelled, TrainingData
+from zeroone.utils.device import find_device
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.records import new_record
 
-# The settings of training that a rival shares with a 0/1 network; it has no use for others.
+# The settings of training that a baseline shares with a 0/1 network; it has no use for others.
 USED = (
     "hidden",
     "scaling",
@@ -35,10 +35,10 @@ USED = (
 )
 
 
-def train_rival(
+def train_baseline(
     X: Any,
     y: Any,
-    rival: RivalSettings,
+    baseline: BaselineSettings,
     settings: TrainSettings,
     *,
     test: Labelled | None = None,
@@ -57,16 +57,16 @@ def train_rival(
     height, width), for convolutions; ``noise``, ``features`` and ``resume`` as in ``train``. Of
     the folder ``out`` it uses only the state file, which stays: who keeps the result removes it.
     """
-    task = Task.prepare(X, y, settings, test, name, image, features, None, team)
+    task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team)
     s, part = settings.stochastic, task.parts["train"]
-    model = start(task, rival, settings).move(find_device(settings.device))
+    model = start(task, baseline, settings).move(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
         part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
-    rule = AdamRule(model, rival, plan.total, team)
-    learner = Epochs(rule, part, task.scaling, plan, task.augmentation(settings), team)
-    described, checkpoint = describe_rival(rival, settings), None
+    trainer = AdamTrainer(model, baseline, plan.total, team)
+    learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
+    described, checkpoint = describe_baseline(baseline, settings), None
     if out is not None:
         checkpoint = open_checkpoint(out, described, task, team, resume=resume)
     outcome = run_loop(
@@ -85,16 +85,16 @@ def train_rival(
     return task.whole(model), record
 
 
-def describe_rival(rival: RivalSettings, settings: TrainSettings) -> dict[str, Any]:
+def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> dict[str, Any]:
     """All settings that count."""
     flat = settings.flat()
-    return {name: flat[name] for name in USED} | {"rival": asdict(rival)}
+    return {name: flat[name] for name in USED} | {"rival": asdict(baseline)}
 
 
-def start(task: Task, rival: RivalSettings, settings: TrainSettings) -> FloatNetwork:
+def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
     """A network with torch's own start, from the seed."""
     widths = [task.n_features, *settings.hidden, len(task.classes)]
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
-        model = FloatNetwork(widths, rival, task.scaling, task.image)
+        model = FloatNetwork(widths, baseline, task.scaling, task.image)
     return model.to(task.scaling.centre.dtype).eval()

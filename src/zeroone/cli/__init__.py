@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from zeroone.allocator import keep_freed_memory
-from zeroone.checks import InputError
 from zeroone.cli import compare, completion, data, learn, models, ship
 from zeroone.cli.group import app
+from zeroone.utils.checks import InputError
+from zeroone.utils.malloc import keep_freed_memory
 
 __all__ = ["app", "compare", "completion", "data", "learn", "main", "models", "ship"]
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zeroone.checks import InputError, count
+from zeroone.utils.checks import InputError, count
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, ending: str | None = None) -> None:
     """Refuse what cannot be written, or would overwrite what is read; ``ending``: a needed one."""
-    from zeroone.storage import check_writable
+    from zeroone.utils.storage import check_writable
 
     if path is None:
         return
@@ -67,9 +67,22 @@ def set_threads(threads: int | None) -> None:
 
 
 @contextmanager
+def repository_needed(command: str) -> Iterator[None]:
+    """Around the imports of a command that uses ``paper/``, which the wheel does not hold."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "paper":
+            raise
+        raise InputError(
+            f"zeroone {command} needs the repository: clone it and run 'make demo' there first."
+        ) from None
+
+
+@contextmanager
 def output_folder(folder: Path) -> Iterator[None]:
     """Make the folder before hours of work depend on it; leave no empty one behind a failure."""
-    from zeroone.storage import make_folder
+    from zeroone.utils.storage import make_folder
 
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     make_folder(folder)

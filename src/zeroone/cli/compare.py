@@ -5,8 +5,13 @@ from pathlib import Path
 
 import click
 
-from zeroone.checks import count
-from zeroone.cli.common import as_widths, check_output, output_folder, set_threads
+from zeroone.cli.common import (
+    as_widths,
+    check_output,
+    output_folder,
+    repository_needed,
+    set_threads,
+)
 from zeroone.cli.group import Commands, app
 from zeroone.cli.options import (
     data_dir_option,
@@ -15,6 +20,7 @@ from zeroone.cli.options import (
     threads_option,
     words,
 )
+from zeroone.utils.checks import count
 
 TARGETS = (
     "table1",
@@ -60,13 +66,14 @@ def matrix(
     Finished cells of the folder are not run again; a cell that fails says why in its record and
     stops no other. Exit code 1 if a cell failed.
 
-    Example: zeroone matrix experiments/rivals.toml --out runs/rivals
+    Example: zeroone matrix paper/matrices/rivals.toml --out runs/rivals
     """
-    from zeroone.experiments.compare import compare
-    from zeroone.experiments.spec import Spec
+    with repository_needed("matrix"):
+        from paper.matrix.command import run_matrix
+        from paper.matrix.spec import Spec
 
     with output_folder(out):
-        failed = compare(
+        failed = run_matrix(
             Spec.read(spec),
             out,
             seeds=seeds,
@@ -129,9 +136,11 @@ def reproduce(
 
     Example: zeroone reproduce table1 --only mnist-256 --seeds 3 --out results/reproduce
     """
-    from zeroone.experiments.compare import Effort
-    from zeroone.reproduce.run import reproduce as run_target
-    from zeroone.storage import check_writable
+    from zeroone.utils.storage import check_writable
+
+    with repository_needed("reproduce"):
+        from paper.matrix.command import Effort
+        from paper.reproduce.command import reproduce as run_target
 
     if page is not None:
         check_writable(page)
@@ -179,8 +188,8 @@ def bench_train(
     Example: zeroone bench train --hidden 500,500 --threads 1 --json cost.json
     """
     set_threads(threads)
-    from zeroone.experiments.bench import bench_training
-    from zeroone.records import write_record
+    from zeroone.commands.bench_train import bench_training
+    from zeroone.utils.records import write_record
 
     check_output(json_path)
     count("samples", samples, least=256)
@@ -207,8 +216,8 @@ def bench_inference(
     """
     import torch
 
-    from zeroone.experiments.inference import bench_inference as measure
-    from zeroone.records import write_record
+    from zeroone.commands.bench_inference import bench_inference as measure
+    from zeroone.utils.records import write_record
 
     check_output(json_path)
     each = sorted({1, torch.get_num_threads()})

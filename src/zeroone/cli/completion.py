@@ -2,8 +2,8 @@
 
 import click
 
-from zeroone.checks import one_of
 from zeroone.cli.group import app
+from zeroone.utils.checks import one_of
 
 
 @app.command()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from zeroone.checks import InputError, one_of
 from zeroone.cli.common import check_output
 from zeroone.cli.group import Commands, app
 from zeroone.cli.options import (
@@ -15,6 +14,7 @@ from zeroone.cli.options import (
     quiet_option,
     words,
 )
+from zeroone.utils.checks import InputError, one_of
 
 
 @app.group(cls=Commands)
@@ -40,11 +40,11 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
 
     Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
     """
+    from zeroone.commands.console import transfers
     from zeroone.data.cache import cache_root, home
     from zeroone.data.registry import REGISTRY
     from zeroone.data.sources import obtain
-    from zeroone.experiments.console import transfers
-    from zeroone.training.lines import say
+    from zeroone.training.text_progress import say
 
     spec = REGISTRY[one_of("data set", name, REGISTRY)]
     with transfers(quiet=quiet) as report:
@@ -67,7 +67,7 @@ def data_shard(name: str, data_dir: Path | None, label: str | None, shards: int,
 
     Example: zeroone data shard mnist --shards 16 --out mnist-shards
     """
-    from zeroone.data.files import load_data
+    from zeroone.data.load import load_data
     from zeroone.data.shards import shard
 
     split = load_data(name, data_dir=data_dir, label=label)
@@ -83,12 +83,12 @@ def data_list(data_dir: Path | None, json_path: Path | None) -> None:
 
     Example: zeroone data list
     """
-    from zeroone.experiments.catalogue import catalogue, print_catalogue
-    from zeroone.records import write_record
+    from zeroone.commands.data import list_data_sets, print_data_sets
+    from zeroone.utils.records import write_record
 
     check_output(json_path)
-    entries = catalogue(data_dir)
-    print_catalogue(entries, data_dir)
+    entries = list_data_sets(data_dir)
+    print_data_sets(entries, data_dir)
     if json_path is not None:
         write_record(json_path, {"data": entries})
 
@@ -107,9 +107,9 @@ def data_show(name: str, data_dir: Path | None, label: str | None, out: Path | N
 
     Example: zeroone data show mnist --out mnist.png
     """
-    from zeroone.data.files import load_data
-    from zeroone.experiments.catalogue import print_counts
-    from zeroone.experiments.figures import plot_contact_sheet
+    from zeroone.commands.data import print_counts
+    from zeroone.commands.figures import plot_contact_sheet
+    from zeroone.data.load import load_data
 
     check_output(out, name, ending=".png")
     split = load_data(name, data_dir=data_dir, label=label)

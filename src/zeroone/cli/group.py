@@ -2,7 +2,7 @@
 
 import click
 
-from zeroone.checks import one_of
+from zeroone.utils.checks import one_of
 from zeroone.version import __version__
 
 

@@ -33,7 +33,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     Example: zeroone demo --out zeroone-demo
     """
     set_threads(1 if threads is None else threads)  # its matrices are too small for more
-    from zeroone.experiments.demo import run_demo
+    from zeroone.commands.demo import run_demo
     from zeroone.report import write_report
 
     with output_folder(out):
@@ -121,7 +121,7 @@ def train(
     After an interruption, the same command with --resume goes on where it stopped.
     """
     set_threads(threads)
-    from zeroone.experiments.single import train_one
+    from zeroone.commands.train import train_one
     from zeroone.training import Callback, CSVLogger, TensorBoardLogger
 
     loggers: list[Callback] = []

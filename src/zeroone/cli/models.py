@@ -44,9 +44,9 @@ def evaluate(
     Example: zeroone evaluate runs/digits --data digits --noise 0,0.5,1
     """
     set_threads(threads)
-    from zeroone.data.files import load_data
-    from zeroone.experiments.evaluate import evaluate_network, print_evaluation
-    from zeroone.records import write_record
+    from zeroone.commands.evaluate import evaluate_network, print_evaluation
+    from zeroone.data.load import load_data
+    from zeroone.utils.records import write_record
 
     check_output(json_path, data, model)
     levels = as_numbers("--noise", noise) if noise is not None else ()
@@ -87,8 +87,8 @@ def predict(
     Example: zeroone predict runs/digits --data new.npz --json answers.json
     """
     set_threads(threads)
-    from zeroone.data.files import load_inputs
-    from zeroone.records import write_record
+    from zeroone.data.load import load_inputs
+    from zeroone.utils.records import write_record
 
     check_output(json_path, data, model)
     network = load_model(model)

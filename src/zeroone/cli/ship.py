@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from zeroone.checks import InputError
 from zeroone.cli.common import check_output, model_file
 from zeroone.cli.group import app
 from zeroone.cli.options import data_dir_option, json_option, label_option, model_argument, words
+from zeroone.utils.checks import InputError
 
 sample_option = click.option(
     "--data",
@@ -49,8 +49,8 @@ def compress(
 
     Example: zeroone compress runs/digits --out digits-int8.safetensors --data digits
     """
-    from zeroone.experiments.ship import compress_model, print_compressed
-    from zeroone.records import write_record
+    from zeroone.commands.ship import compress_model, print_compressed
+    from zeroone.utils.records import write_record
 
     source = model_file(model)
     check_output(out, source, data, ending=".safetensors")
@@ -92,7 +92,7 @@ def export(
 
     Example: zeroone export runs/mnist --to html --out mnist.html
     """
-    from zeroone.experiments.ship import export_model
+    from zeroone.commands.ship import export_model
 
     source = model_file(model)
     check_output(out, source, data)
@@ -103,7 +103,7 @@ def export(
 def _split(data: str | None, data_dir: Path | None, label: str | None) -> Any:
     if data is None:
         return None
-    from zeroone.data.files import load_data
+    from zeroone.data.load import load_data
 
     return load_data(data, data_dir=data_dir, label=label)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from zeroone.checks import InputError
-from zeroone.data.arrays import Split
 from zeroone.data.layouts import PARTS, Part
 from zeroone.data.registry import DataSpec
-from zeroone.storage import write_json
+from zeroone.data.splits import Split
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import write_json
 
 
 def cache_root(data_dir: Path | None = None) -> Path:

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from zeroone.checks import InputError
 from zeroone.data.registry import Remote
+from zeroone.utils.checks import InputError
 
 Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 BLOCK = 2**18

@@ -1,7 +1,7 @@
 """The two real data sets that come inside scikit-learn: no download, no network."""
 
-from zeroone.checks import one_of
-from zeroone.data.arrays import Split, stratified_cut
+from zeroone.data.splits import Split, stratified_cut
+from zeroone.utils.checks import one_of
 
 EMBEDDED = ("digits", "breast-cancer")
 TEST_SHARE = 0.2

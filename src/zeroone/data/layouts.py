@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.checks import InputError
-from zeroone.data.bags import Bag, gunzip
+from zeroone.data.archives import Bag, gunzip
 from zeroone.data.pickles import read_batch
 from zeroone.data.registry import DataSpec
+from zeroone.utils.checks import InputError
 
 Bytes = NDArray[np.uint8]
 Part = tuple[Bytes, Bytes]

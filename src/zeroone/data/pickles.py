@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.checks import InputError
+from zeroone.utils.checks import InputError
 
 
 class _Dtype:

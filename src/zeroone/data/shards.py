@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.checks import InputError, count
-from zeroone.data.arrays import Split
-from zeroone.inputs import as_array, check_inputs
-from zeroone.parallel import ALONE, Team
-from zeroone.rows import MappedRows, map_file
-from zeroone.storage import make_folder, replacing, write_json
+from zeroone.data.splits import Split
+from zeroone.nn.inputs import as_array, check_inputs
+from zeroone.utils.checks import InputError, count
+from zeroone.utils.memmap import MappedRows, map_file
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.storage import make_folder, replacing, write_json
 
 INDEX = "shards.json"
 VERSION = 1

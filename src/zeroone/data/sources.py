@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from zeroone.checks import InputError
-from zeroone.data.arrays import Split
-from zeroone.data.bags import SLACK, ArchiveBag, Bag, bags_in
+from zeroone.data.archives import SLACK, ArchiveBag, Bag, bags_in
 from zeroone.data.cache import cache_root, home, load_cached, locked, store
 from zeroone.data.download import Report, fetch
 from zeroone.data.layouts import Part, read_part
 from zeroone.data.registry import DataSpec
+from zeroone.data.splits import Split
+from zeroone.utils.checks import InputError
 
 SOURCES = ("auto", "url", "npm", "debian")
 Say = Callable[[str], None]

@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.checks import InputError, count, one_of
-from zeroone.deploy.form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.integer_form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
 from zeroone.deploy.runtime import IntegerModel
-from zeroone.heads import make_head
-from zeroone.layers import MOST_SIDE, naming
-from zeroone.network import Network, are_labels, is_text
-from zeroone.network import load as load_network
-from zeroone.pooling import POOLS
-from zeroone.storage import INTEGERS, kind_of, read_tensors, write_tensors
+from zeroone.nn.heads import make_head
+from zeroone.nn.layers import MOST_SIDE, naming
+from zeroone.nn.network import Network, are_labels, is_text
+from zeroone.nn.network import load as load_network
+from zeroone.nn.pooling import POOLS
+from zeroone.utils.checks import InputError, count, one_of
+from zeroone.utils.storage import INTEGERS, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
 FORMAT_VERSION = 1

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from zeroone.checks import InputError
-from zeroone.compression import compress
-from zeroone.deploy.form import (
+from zeroone.deploy.compress import compress
+from zeroone.deploy.integer_form import (
     LARGEST_OF_BYTES,
     Inputs,
     IntegerNetwork,
@@ -23,12 +22,13 @@ from zeroone.deploy.form import (
     Stage,
     largest_sums,
 )
-from zeroone.inputs import check_inputs, check_width
-from zeroone.layers import Layer
-from zeroone.network import Network
-from zeroone.operators import Conv2d, Operator
-from zeroone.pooling import AvgPool, NoPool
-from zeroone.scaling import InputRange
+from zeroone.nn.inputs import check_inputs, check_width
+from zeroone.nn.layers import Layer
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Conv2d, Operator
+from zeroone.nn.pooling import AvgPool, NoPool
+from zeroone.nn.scaling import InputRange
+from zeroone.utils.checks import InputError
 
 LARGEST = 127
 

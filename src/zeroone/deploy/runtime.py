@@ -10,12 +10,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from zeroone.deploy.form import IntegerNetwork, Sums
-from zeroone.deploy.library import are_there, kernels
-from zeroone.deploy.native import NativeNetwork, pays
-from zeroone.deploy.onnx import make_model
-from zeroone.deploy.single import SingleNetwork, pays_for_one
-from zeroone.network import ClassLabel
+from zeroone.deploy.build import are_there, kernels
+from zeroone.deploy.exporters.onnx import make_model
+from zeroone.deploy.integer_form import IntegerNetwork, Sums
+from zeroone.deploy.kernel_batch import NativeNetwork, pays
+from zeroone.deploy.kernel_single import SingleNetwork, pays_for_one
+from zeroone.nn.network import ClassLabel
 
 MANY = 1000  # single samples that are worth a compiler's second
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeroone.checks import one_of
+from zeroone.utils.checks import one_of
 
 URule = Callable[[Tensor, Tensor, Tensor], Tensor]
 U_RULES: dict[str, URule] = {}

@@ -20,16 +20,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from zeroone.checks import InputError, count, not_negative, one_of, positive
 from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind, layer_kind
-from zeroone.optim.observer import SCALE_MEMORY, Observer
-from zeroone.optim.preconditioner import Preconditioner
+from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
+from zeroone.optim.preconditioner import LowRank, Preconditioner
 from zeroone.optim.projection import WEIGHTS, project
 from zeroone.optim.removal import Removal
+from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
+RESIDUAL_DAMPING = 1.0  # of the preconditioner on the side of the units, times their mean variance
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
 ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
@@ -43,20 +44,19 @@ class DivergedError(InputError):
 class BCD(Optimizer):
     """Train a model with ``Step`` activations by stochastic block coordinate descent."""
 
-    # Optimizer wraps these so that they import torch's compiler, a second of CPU time, when they
-    # are first called. The plain functions do the same.
+    # Optimizer wraps some methods so that they import torch's compiler, a second of CPU time, when
+    # they are first called. The plain functions do the same.
     add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
-    zero_grad = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
 
     def __init__(
         self,
         model: nn.Module,
         total_steps: int | None,
         *,
-        move: float = 0.05,
+        move: float = 0.08,
         head_step: float = 0.3,
         window: float = 1.0,
-        damping: float = 8.0,
+        damping: float = 0.04,
         weights: str = "real",
         keep: float | None = None,
         lam: float = 0.0,
@@ -77,7 +77,7 @@ class BCD(Optimizer):
             head_step: the share of the W block's solution that layers with no Step after them take;
                 falls to a tenth. The loss must be a mean over the samples of a batch.
             window: |u| in units of its spread up to which a bit may flip; falls to a half.
-            damping: of the W block, relative to the mean variance of the layer's inputs.
+            damping: of the W block, relative to the total variance of the layer's inputs.
             weights: 'real', or 'ternary' or 'binary' weights of the hidden layers, each unit's
                 times a scale that the step ignores.
             keep: the share of hidden units to keep; the others are removed while training.
@@ -109,7 +109,8 @@ class BCD(Optimizer):
         if self.model in ACTIVE:  # of an earlier BCD, which trains it no more
             ACTIVE[self.model].detach()
         self.observer = ACTIVE[self.model] = Observer(self.layers, steps)
-        self.moments: dict[str, Preconditioner] = {}
+        self.moments: dict[str, Preconditioner] = {}  # of each layer's inputs
+        self.residuals: dict[str, LowRank] = {}  # of each hidden layer's residuals
         self.hidden: set[str] = set()  # the layers with a Step after them
         super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
         for group in self.param_groups:
@@ -181,13 +182,16 @@ class BCD(Optimizer):
             return HALVED / (HALVED + self.k)
         return 1 - self.k / self.total_steps
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, and what an observed batch was asked for with them."""
+        for seen in self.observer.seen.values():
+            seen.residuals.clear()
+        plain = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
+        plain(self, set_to_none)
+
     def group_of(self, name: str) -> dict[str, Any]:
         """The settings of a layer."""
         return self._group_of[id(self.layers[name].weight)]
-
-    def damping_of(self, name: str) -> float:
-        """The damping of a layer's W block."""
-        return float(self.group_of(name)["damping"])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -253,7 +257,7 @@ class BCD(Optimizer):
                 rows,
                 self.moments.get(name),
                 k,
-                centre=kind.bias is not None,
+                centre=kind.bias is not None and kind.bias.requires_grad,
                 weights=torch.cat(found.weights) if found.weights else None,
             )
             state = self.state[kind.weight]
@@ -263,8 +267,24 @@ class BCD(Optimizer):
             if "variance" in state:
                 variance = state["variance"].lerp(variance, 1 - SCALE_MEMORY)
             state["variance"] = variance
+            if name in self.hidden and found.residuals:
+                self._take_residuals(name, found, k)
         for step in self.observer.steps.values():
             step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
+
+    def _take_residuals(self, name: str, found: Seen, k: int) -> None:
+        """Update the second moment of a layer's residuals, in units of each unit's own scale.
+
+        Otherwise a unit with large weights, whose residuals are small, looks uncorrelated with the
+        others, and runs away. The residuals' common size does not count.
+        """
+        scale = self.state[self.layers[name].weight]["variance"].sqrt()
+        rows = gathered(torch.cat(found.residuals, dim=1)) * scale
+        if not bool(rows.isfinite().all()):
+            return
+        rows = rows / rows.square().mean().sqrt().clamp_min(1e-30)
+        past = self.residuals.get(name)
+        self.residuals[name] = LowRank.observe(rows, past, k, centre=False)
 
     def _update(self, name: str, kind: LayerKind) -> None:
         """The W block of one layer: its solution, as far as the step size lets it go."""
@@ -274,11 +294,16 @@ class BCD(Optimizer):
         shape = grad.shape[:2]
         bias = kind.bias if kind.bias is not None and kind.bias.requires_grad else None
         bias_grad = None if bias is None or bias.grad is None else bias.grad.view(shape)
-        solution = self.moments[name].solve(grad, bias_grad, group["damping"])
+        residuals = None
+        if name in self.residuals:
+            scale = state["variance"].sqrt()
+            residuals = self.residuals[name].unit_map(RESIDUAL_DAMPING, scale)
+        solution = self.moments[name].solve(grad, bias_grad, group["damping"], residuals)
         if name in self.hidden:
             variance = state["variance"].view(shape)
             moved = (variance * solution.change).mean().sqrt()
-            size = variance * (-group["move"] * self.left / moved.clamp_min(1e-30))
+            factor = torch.where(moved > 0, -group["move"] * self.left / moved, 0)
+            size = variance * factor
         else:
             falling = HEAD_END + (1 - HEAD_END) * self.left
             size = solution.change.new_full(shape, -group["head_step"] * falling)
@@ -355,6 +380,7 @@ class BCD(Optimizer):
             "k": self.k,
             "hidden": sorted(self.hidden),
             "moments": {name: m.tensors() for name, m in self.moments.items()},
+            "residuals": {name: m.tensors() for name, m in self.residuals.items()},
             "steps": {n: (s.scale, s.window) for n, s in self.observer.steps.items()},
             "removal": None if self.removal is None else self.removal.state(),
         }
@@ -370,17 +396,21 @@ class BCD(Optimizer):
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
         self.k, self.hidden = own["k"], set(own["hidden"])
-        self.moments = {}
+        self.moments, self.residuals = {}, {}
         for name, tensors in own["moments"].items():
-            kind = self.layers[name]
-            moved = {key: T.to(kind.weight.device) for key, T in tensors.items()}
-            self.moments[name] = kind.preconditioner(**moved)
+            self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))
+        for name, tensors in own["residuals"].items():
+            self.residuals[name] = LowRank(**self._moved(name, tensors))
         for name, (scale, window) in own["steps"].items():
             step = self.observer.steps[name]
             step.scale, step.window = (T.to(step.scale.device).clone() for T in (scale, window))
         if self.removal is not None:
             self.removal.restore(own["removal"])
         self._prepare()
+
+    def _moved(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors where a layer's weights are."""
+        return {key: T.to(self.layers[name].weight.device) for key, T in tensors.items()}
 
 
 def _inner(model: nn.Module) -> nn.Module:

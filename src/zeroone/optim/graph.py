@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from zeroone.checks import InputError
 from zeroone.nn.step import Step
 from zeroone.optim.layers import ConvKind, LayerKind
 from zeroone.optim.observer import first_input
+from zeroone.utils.checks import InputError
 
 KEEPS_UNITS_APART = (
     Step,

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from zeroone.optim.preconditioner import Diagonal, LowRank, Preconditioner
 
-ROWS = 256  # inputs of a layer that are looked at in an observed batch
-SCATTER = 2654435761  # Knuth's multiplier: consecutive numbers land far apart
+ROWS = 128  # inputs of a layer that are looked at in an observed batch, and residuals
+SCATTER = 2654435761  # Knuth's multiplier: consecutive numbers land far apart, modulo 2^32
 
 LAYERS: dict[type[nn.Module], "type[LayerKind]"] = {}
 
@@ -41,6 +41,16 @@ def layer_kind(module: nn.Module) -> "LayerKind | None":
         if base in LAYERS:
             return LAYERS[base](module)
     return None
+
+
+def some_rows(each: int, numbers: Tensor, total: int) -> Tensor:
+    """Some of the rows of samples that have ``each`` rows, scattered over their positions.
+
+    See ``LayerKind.rows`` for ``numbers`` and ``total``.
+    """
+    of_rows = (numbers[:, None] * each + torch.arange(each)).flatten()
+    share = min(1.0, ROWS / max(1, total * each))
+    return (of_rows * SCATTER % 2**32 < share * 2**32).nonzero().flatten()
 
 
 class LayerKind(ABC):
@@ -87,6 +97,15 @@ class LayerKind(ABC):
 
         """
 
+    def residual_rows(self, residual: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
+        """Some of the residuals of its units, about ``ROWS``: (1, rows, units); see ``rows``."""
+        by_unit = residual.movedim(self.unit_dim, -1)
+        each = math.prod(by_unit.shape[1:-1])
+        picked = some_rows(each, numbers, total)
+        at = torch.unravel_index(picked, by_unit.shape[:-1])
+        index = tuple(i.to(residual.device) for i in at)
+        return by_unit[index][None], picked // max(1, each)
+
     def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:
         """A copy of the weights, or what is shaped like them, of these units and columns only."""
         kept = weight if units is None else weight[units]
@@ -115,9 +134,7 @@ class LinearKind(LayerKind):
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:  # noqa: D102
         flat = x.reshape(-1, x.shape[-1])
         each = len(flat) // max(1, len(x))
-        stride = max(1, total * each // ROWS)
-        of_rows = (numbers[:, None] * each + torch.arange(each)).flatten()
-        picked = (of_rows % stride == 0).nonzero().flatten()
+        picked = some_rows(each, numbers, total)
         return flat[picked.to(x.device)][None], picked // max(1, each)
 
     def tell_sizes(self) -> None:  # noqa: D102

@@ -1,4 +1,4 @@
-"""What BCD sees of a forward pass: the inputs of each layer, the scales of its outputs.
+"""What BCD sees of a batch: the inputs of each layer, the scales and residuals of its outputs.
 
 Hooks are attached for the batches that are observed and removed after them. All other batches run
 as they would without BCD, compiled or not.
@@ -44,6 +44,7 @@ class Seen:
 
     rows: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)  # of the rows, if samples have weights
+    residuals: list[Tensor] = field(default_factory=list)  # rows on this rank, of all units
     nodes: list[Any] = field(default_factory=list)  # its outputs in autograd's graph
     sums: Tensor | None = None  # of each unit's outputs and of their squares
     count: float = 0.0
@@ -120,6 +121,33 @@ class Observer:
                 sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
                 seen.sums = sums if seen.sums is None else seen.sums + sums
                 seen.count += count
+            if kind.groups == 1:  # the map mixes units, and groups have different columns
+                look_back = self._look_back(seen.residuals, kind, numbers, total, heavy)
+                output.register_hook(look_back)  # type: ignore[no-untyped-call]
+
+        return look
+
+    def _look_back(
+        self,
+        residuals: list[Tensor],
+        kind: LayerKind,
+        numbers: Tensor,
+        total: int,
+        heavy: Tensor | None,
+    ) -> Any:
+        """A hook that keeps some of a layer's residuals; the ranks share them in ``BCD.step``.
+
+        A sample of weight w has w times its residual. Divided by sqrt(w), its square counts w
+        times. The hook must not know who owns the list: the graph would keep itself alive.
+        """
+
+        def look(residual: Tensor) -> None:
+            rows, samples = kind.residual_rows(residual.detach(), numbers, total)
+            rows = rows.to(kind.weight.dtype)
+            if heavy is not None:
+                often = heavy[samples.to(heavy.device)].to(rows)
+                rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
+            residuals.append(rows)
 
         return look
 
@@ -251,9 +279,11 @@ def unit_sums(B: Tensor, dim: int, weights: Tensor | None = None) -> tuple[Tenso
 
 
 def unit_moments(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of each unit."""
-    mean = sums[0] / count
-    return mean, (sums[1] / count - mean.square()).clamp_min(0)
+    """The mean and the variance of each unit; what rounding alone may leave counts as 0."""
+    mean, square = sums / count
+    variance = square - mean.square()
+    rounding = 64 * torch.finfo(variance.dtype).eps * square
+    return mean, torch.where(variance <= rounding, 0, variance)  # NaN stays
 
 
 def world_size() -> int:

@@ -1,4 +1,4 @@
-"""The preconditioner of a W block: what the second moment of a layer's inputs says of a step.
+"""The preconditioner of a W block: what second moments of its inputs and residuals say of a step.
 
 0/1 inputs have a large common mean and a few strong directions, so plain gradient steps crawl. The
 W sub-problem, min ||E - D (V - m)||^2 + delta ||D||^2 over changes D of the weights, has the
@@ -9,6 +9,10 @@ for its own Q, and a full running Q costs more than the network itself. ``LowRan
 
 its strongest directions P and the mean variance of all others. Time and memory are linear in the
 number of inputs. ``Diagonal`` is for one-hot inputs, the tokens of an embedding.
+
+Units that serve the same scores are asked for the same change, so residuals E have few strong
+directions as well. ``LowRank.unit_map`` divides E by its own second moment before the solution;
+docs/stochastic.md derives it from the V block.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +22,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-RANK = 64  # directions that are kept
+RANK = 16  # directions that are kept
 MEMORY = 0.98  # what an observation leaves of the past, once there is a past
 
 
@@ -71,8 +75,17 @@ class Preconditioner(ABC):
         """The moments after observation k, of rows that count as often as ``weights`` say."""
 
     @abstractmethod
-    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
-        """The solution for gradients (groups, units, columns) and (groups, units)."""
+    def solve(
+        self,
+        grad: Tensor,
+        bias_grad: Tensor | None,
+        damping: float,
+        residuals: "UnitMap | None" = None,
+    ) -> Solution:
+        """The solution for gradients (groups, units, columns) and (groups, units).
+
+        ``residuals``: a map of the units that the gradients pass first.
+        """
 
     @abstractmethod
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
@@ -108,6 +121,18 @@ class DampedInverse:
     directions: Tensor
     mean_along: Tensor
     mean_square: Tensor
+
+
+@dataclass(frozen=True)
+class UnitMap:
+    """I + left right^T on the units of a layer; both factors are (1, units, rank)."""
+
+    left: Tensor
+    right: Tensor
+
+    def apply(self, E: Tensor) -> Tensor:
+        """Map (1, units, any)."""
+        return torch.baddbmm(E, self.left, self.right.mT @ E)
 
 
 @dataclass
@@ -157,11 +182,11 @@ class LowRank(Preconditioner):
         return cls(mean, basis, strength, total)
 
     def damped(self, damping: float) -> "DampedInverse":
-        """(Q + delta I)^-1, delta = damping times the mean variance; made once."""
+        """(Q + delta I)^-1, delta = damping times the total variance; made once."""
         if damping not in self._inverses:
             columns, rank = self.basis.shape[1:]
             tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
-            delta = damping * (self.total / columns).clamp_min(torch.finfo(tail.dtype).eps)
+            delta = damping * self.total.clamp_min(columns * torch.finfo(tail.dtype).eps)
             c = 1 / (tail + delta)[:, None]
             w = 1 / (self.strength + delta[:, None]) - c
             self._inverses[damping] = DampedInverse(
@@ -175,19 +200,34 @@ class LowRank(Preconditioner):
             )
         return self._inverses[damping]
 
-    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+    def solve(
+        self,
+        grad: Tensor,
+        bias_grad: Tensor | None,
+        damping: float,
+        residuals: "UnitMap | None" = None,
+    ) -> Solution:
         """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
 
-        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C.
+        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C. With a
+        map of the residuals, L = I + B A^T, all of it is of L grad, which is not formed either.
         """
         inverse = self.damped(damping)
+        right = self.basis if bias_grad is None else inverse.directions
         squares = torch.linalg.vector_norm(grad, dim=2).square_()
-        if bias_grad is None:
-            along, right = grad @ self.basis, self.basis
-            left, bias = along * inverse.w, None
-        else:
-            right = inverse.directions
+        if residuals is None:
             met_all = grad @ right
+        else:
+            B, T = residuals.left, residuals.right.mT @ grad  # L grad = grad + B T
+            met_both, n = grad @ torch.cat([right, T.mT], dim=2), right.shape[2]
+            met_all, across = torch.baddbmm(met_both[:, :, :n], B, T @ right), met_both[:, :, n:]
+            squares += (B * (2 * across + B @ (T @ T.mT))).sum(dim=2)
+        if bias_grad is None:
+            along, bias = met_all, None
+            left = along * inverse.w
+        else:
+            if residuals is not None:
+                bias_grad = residuals.apply(bias_grad[:, :, None])[:, :, 0]
             along, met = met_all[:, :, :-1], met_all[:, :, -1]
             along = along - bias_grad[:, :, None] * inverse.mean_along
             squares += bias_grad * (bias_grad * inverse.mean_square - 2 * met)
@@ -198,7 +238,22 @@ class LowRank(Preconditioner):
         along = along.square()
         beyond = (squares - along.sum(dim=2)).clamp_min_(0)
         change = (along @ inverse.gains)[:, :, 0] + inverse.tail_gain * beyond
+        if residuals is not None:
+            left = torch.cat([left, inverse.c[:, :, None] * B], dim=2)
+            right = torch.cat([right, T.mT], dim=2)
         return Solution(change, inverse.c[:, :, None], left, right, bias)
+
+    def unit_map(self, damping: float, scale: Tensor) -> "UnitMap":
+        """(Q + delta I)^-1 up to a factor, for moments of residuals times each unit's scale.
+
+        delta is ``damping`` times their mean variance.
+        """
+        inverse = self.damped(damping / len(scale))
+        each = scale.view(1, -1, 1)
+        varies = each > 0  # rounding leaves something in the directions of units that do not
+        weighted = self.basis * (inverse.w / inverse.c[:, :, None])
+        left = torch.where(varies, weighted / torch.where(varies, each, 1), 0)
+        return UnitMap(left, self.basis * each)
 
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
         inverse = self.damped(damping)
@@ -246,16 +301,25 @@ class Diagonal(Preconditioner):
         return cls(torch.zeros_like(frequency), frequency)
 
     def _inverse(self, damping: float) -> Tensor:
-        return 1 / (self.frequency + damping * self.frequency.mean())
+        return 1 / (self.frequency + damping * self.frequency.sum())
 
-    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+    def solve(
+        self,
+        grad: Tensor,
+        bias_grad: Tensor | None,
+        damping: float,
+        residuals: UnitMap | None = None,
+    ) -> Solution:
         """Each token's column for itself."""
         c = self._inverse(damping)
-        change = grad.square() @ (self.frequency * c.square())[:, :, None]
-        none = grad.new_zeros(1, grad.shape[1], 0)
-        return Solution(
-            change[:, :, 0], c[:, None], none, grad.new_zeros(1, grad.shape[2], 0), bias_grad
-        )
+        left, T = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, 0, grad.shape[2])
+        mapped = grad
+        if residuals is not None:
+            left, T, mapped = residuals.left, residuals.right.mT @ grad, residuals.apply(grad)
+            if bias_grad is not None:
+                bias_grad = residuals.apply(bias_grad[:, :, None])[:, :, 0]
+        change = mapped.square() @ (self.frequency * c.square())[:, :, None]
+        return Solution(change[:, :, 0], c[:, None], left, (c[:, None] * T).mT, bias_grad)
 
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
         return torch.diag_embed(self._inverse(damping)[0])[columns]

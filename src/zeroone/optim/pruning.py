@@ -13,6 +13,7 @@ from zeroone.optim.preconditioner import Preconditioner
 
 BEGIN, END = 0.1, 0.6  # the part of the training in which units leave
 EVENTS = 40  # how often units may leave, in a whole training
+RIDGE = 8.0  # damping of M, times the mean variance of the inputs
 
 
 def kept_share(keep: float, progress: float) -> float:

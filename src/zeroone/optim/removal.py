@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from zeroone.checks import InputError, not_negative, share
 from zeroone.optim.graph import INPUT, UnitGraph, unit_graph
-from zeroone.optim.pruning import BEGIN, END, EVENTS, empty_columns, kept_share, removal_costs
+from zeroone.optim.pruning import (
+    BEGIN,
+    END,
+    EVENTS,
+    RIDGE,
+    empty_columns,
+    kept_share,
+    removal_costs,
+)
+from zeroone.utils.checks import InputError, not_negative, share
 
 if TYPE_CHECKING:
     from zeroone.optim.bcd import BCD
@@ -100,7 +108,7 @@ class Removal:
         W = kind.matrix(kind.weight.data)
         if name in bcd.hidden:
             W = W / bcd.state[kind.weight]["variance"].view(*W.shape[:2], 1).clamp_min(1e-12).sqrt()
-        diagonal = bcd.moments[name].inverse_diagonal(bcd.damping_of(name))
+        diagonal = bcd.moments[name].inverse_diagonal(RIDGE / W.shape[2])
         costs = [removal_costs(w, d) for w, d in zip(W, diagonal, strict=True)]
         return torch.cat(costs).double().cpu()
 
@@ -144,7 +152,7 @@ class Removal:
         bias = state.get("latent_bias", None if kind.bias is None else kind.bias.data)
         W = kind.matrix(weight)
         columns = columns.to(W.device)
-        empty_columns(W[0], bias, bcd.moments[name], bcd.damping_of(name), columns)
+        empty_columns(W[0], bias, bcd.moments[name], RIDGE / W.shape[2], columns)
         if W.data_ptr() != weight.data_ptr():
             weight.copy_(W.view(weight.shape))
         bcd.project(name)
@@ -187,6 +195,8 @@ class Removal:
         if units is not None:
             self.units[name] = self.units[name][units.cpu()]
             state["variance"] = state["variance"][units]
+            if name in bcd.residuals:
+                bcd.residuals[name] = bcd.residuals[name].select(units)
             if kind.bias is not None:
                 bcd.replace(kind.module, "bias", kind.bias.data[units].clone())
             if state.get("latent_bias") is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zeroone.operators import Shape
+from zeroone.nn.operators import Shape
 
 Pixels = NDArray[np.uint8]
 

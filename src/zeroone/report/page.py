@@ -8,11 +8,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from zeroone.checks import InputError
 from zeroone.report.charts import Series, line_chart
 from zeroone.report.runs import Reported, read_run
-from zeroone.storage import replacing
-from zeroone.training.lines import percent, say
+from zeroone.training.text_progress import percent, say
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 TERMS = ("F", "loss", "sparsity", "ridge", "coupling", "activation")

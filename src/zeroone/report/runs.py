@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeroone.checks import InputError
-from zeroone.data.arrays import Split
-from zeroone.data.files import load_data
-from zeroone.network import Network, load
-from zeroone.records import is_errors, read_record
-from zeroone.report.looks import Looks, look, strongest_inputs, weight_images
-from zeroone.training.parts import Part, known_part
-from zeroone.training.run import MODEL, RECORD
+from zeroone.data.load import load_data
+from zeroone.data.splits import Split
+from zeroone.nn.network import Network, load
+from zeroone.report.analysis import Looks, look, strongest_inputs, weight_images
+from zeroone.training.runs import MODEL, RECORD
+from zeroone.training.training_data import Subset, known_part
+from zeroone.utils.checks import InputError
+from zeroone.utils.records import is_errors, read_record
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _load(
     return load_data(name, data_dir=data_dir, label=label)
 
 
-def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Part]:
+def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Subset]:
     """The test part, or else the training part, if it is what the run had: by its fingerprint."""
     digests = record["data"].get("sha256") or {}
     for name, labelled in (("test", split.test), ("train", (split.X, split.y))):

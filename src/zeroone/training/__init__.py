@@ -3,7 +3,7 @@
 from zeroone.training.callbacks import Callback
 from zeroone.training.learner import Status
 from zeroone.training.loggers import CSVLogger, TensorBoardLogger
-from zeroone.training.run import Run, train
+from zeroone.training.runs import Run, train
 from zeroone.training.settings import PRESETS, SOLVERS, TrainSettings
 from zeroone.training.stochastic_settings import StochasticSettings
 

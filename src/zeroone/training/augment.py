@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zeroone.operators import Shape
-from zeroone.parallel import Share
+from zeroone.nn.operators import Shape
+from zeroone.utils.parallel import Share
 
 AUGMENTATIONS = ("none", "crop-flip")
 BORDER = 4  # pixels by which an image may be shifted

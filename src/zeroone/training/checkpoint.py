@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeroone.checks import InputError
-from zeroone.storage import STATE, read_tensors, remove_leftovers, write_tensors
-from zeroone.training.parts import Task
+from zeroone.training.training_data import TrainingData
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 
 STATE_VERSION = 1
@@ -45,7 +45,7 @@ def refuse_unfinished(folder: Path) -> None:
 class Checkpoint:
     """The state file of a run's folder."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], task: Task) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], task: TrainingData) -> None:
         """``settings``: all that decide the result."""
         self.path = folder / FILE
         # Sums, and so the last bits, depend on the number of threads.

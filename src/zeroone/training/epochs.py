@@ -10,25 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zeroone.checks import InputError
-from zeroone.metrics import Model
-from zeroone.ops import classify
+from zeroone.analysis.metrics import Model
+from zeroone.nn.functional import classify
+from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
-from zeroone.parallel import ALONE, Share, Team
-from zeroone.scaling import Scaling
 from zeroone.training.augment import CropFlip
 from zeroone.training.learner import Iteration, OnBatch, Status, silent
-from zeroone.training.parts import Part
+from zeroone.training.training_data import Subset
+from zeroone.utils.checks import InputError
+from zeroone.utils.parallel import ALONE, Share, Team
 
 BATCH = 256
 HEAVIEST = 2.0  # what a sample counts in one batch, if it can be spread over several
-LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 100, 4  # see BatchPlan.make
+LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # samples from which batches are larger, and those
 FEW = 20  # batches: an epoch of fewer is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 
 
-class Rule(Protocol):
+class Trainer(Protocol):
     """Learns from one batch."""
 
     @property
@@ -78,7 +78,7 @@ class BatchPlan:
     @classmethod
     def make(
         cls,
-        part: Part,
+        part: Subset,
         epochs: int | None,
         batch: int | None,
         dropout: float | None,
@@ -88,7 +88,7 @@ class BatchPlan:
     ) -> "BatchPlan":
         """For a training part; None takes what works for its size.
 
-        Without ``epochs``: 10, or as many as make 100 batches, and one more for every 4 samples
+        Without ``epochs``: 10, or as many as make 60 batches, and one more for every 4 samples
         beyond 256, up to 1,000.
 
         ``of_images``: whether the inputs are images for a convolution. Filters, shared between
@@ -117,7 +117,7 @@ class BatchPlan:
         seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0]
         return torch.Generator().manual_seed(int(seed) >> 1)
 
-    def rows(self, part: Part, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
+    def rows(self, part: Subset, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
         """The row numbers of each batch in random order, and what they weigh there.
 
         The sizes of batches differ by one at most. A sample that weighs much would drown the others
@@ -157,8 +157,8 @@ class BatchPlan:
 class Epochs:
     """Mini-batches: an iteration is one pass over the samples in random order."""
 
-    rule: Rule
-    part: Part
+    rule: Trainer
+    part: Subset
     scaling: Scaling
     batch_plan: BatchPlan
     augment: CropFlip | None = None

@@ -5,9 +5,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from zeroone.bodies import Body
-from zeroone.network import Network
-from zeroone.scaling import Scaling
+from zeroone.nn.backbones import Backbone
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Features:
         """Of the raw inputs."""
         return self.network.scaling
 
-    def body(self, scaling: Scaling) -> Body:
+    def body(self, scaling: Scaling) -> Backbone:
         """The body as part of a network that was trained with this scaling of the features."""
         body = self.network.body
         assert body is not None
-        return Body(body.name, body.image, body.layers, scaling)
+        return Backbone(body.name, body.image, body.layers, scaling)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from zeroone.metrics import Model
+from zeroone.analysis.metrics import Model
 
 
 class Status(StrEnum):

@@ -4,9 +4,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from zeroone.checks import InputError
-from zeroone.storage import replacing
 from zeroone.training.callbacks import Callback
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import replacing
 
 
 def flat_numbers(entry: dict[str, Any]) -> dict[str, float]:

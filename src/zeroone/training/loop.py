@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zeroone.counts import active_units
-from zeroone.metrics import error_rate
-from zeroone.parallel import ALONE, Team
+from zeroone.analysis.counts import active_units
+from zeroone.analysis.metrics import error_rate
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.training.learner import Learner, Status
-from zeroone.training.parts import Part
+from zeroone.training.training_data import Subset
+from zeroone.utils.parallel import ALONE, Team
 
 SCORED = 10_000  # training samples that are scored after an iteration; at the end all are
 
@@ -31,7 +31,7 @@ class Outcome:
 
 def run(
     learner: Learner,
-    parts: dict[str, Part],
+    parts: dict[str, Subset],
     *,
     patience: int | None = None,
     callbacks: Sequence[Callback] = (),
@@ -99,7 +99,7 @@ def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:
 
 
 def _entry(
-    k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Part], team: Team
+    k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Subset], team: Team
 ) -> dict[str, Any]:
     """One line of the history: what was done, the errors, what is left of the network."""
     errors = {f"{n}_error": error_rate(learner.model, p.X, p.y, team) for n, p in parts.items()}

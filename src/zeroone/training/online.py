@@ -6,17 +6,17 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from zeroone.checks import InputError
-from zeroone.data.arrays import encode_known_labels
-from zeroone.inputs import check_rows, check_weights, check_width
-from zeroone.network import Network
-from zeroone.operators import Shape
-from zeroone.parallel import Share
+from zeroone.data.splits import encode_known_labels
+from zeroone.nn.inputs import check_rows, check_weights, check_width
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Shape
 from zeroone.training.epochs import BATCH, BatchPlan
-from zeroone.training.parts import Part, Task
-from zeroone.training.rule import BCDRule
-from zeroone.training.run import make_network
+from zeroone.training.runs import make_network
 from zeroone.training.settings import TrainSettings
+from zeroone.training.trainers import BCDTrainer
+from zeroone.training.training_data import Subset, TrainingData
+from zeroone.utils.checks import InputError
+from zeroone.utils.parallel import Share
 
 
 class OnlineLearner:
@@ -29,7 +29,7 @@ class OnlineLearner:
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.heaviness = 0, 0.0  # so far, and what they weigh
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
-        self.rule = BCDRule(network, settings.stochastic, None, widths=widths)
+        self.trainer = BCDTrainer(network, settings.stochastic, None, widths=widths)
 
     @classmethod
     def begin(
@@ -40,7 +40,7 @@ class OnlineLearner:
         image: Shape | None = None,
     ) -> "OnlineLearner":
         """With a new network; the first piece X decides how inputs are scaled."""
-        task = Task.for_inputs(X, classes, settings, image)
+        task = TrainingData.for_inputs(X, classes, settings, image)
         return cls(make_network(task, settings), settings, fresh=True)
 
     def learn(
@@ -58,28 +58,28 @@ class OnlineLearner:
         rng, loss = plan.generator(self.pieces), 0.0
         for rows, heavy in plan.rows(part, rng):
             V0 = plan.drop_inputs(self.network.scaling.apply(part.X[rows]), rng, Share(len(rows)))
-            scores = self.rule.update(V0, part.y[rows], rng, heavy)
+            scores = self.trainer.update(V0, part.y[rows], rng, heavy)
             losses = self.network.head.losses(scores, part.y[rows])
             loss += float((losses if heavy is None else losses * heavy).sum())
         if not math.isfinite(loss):
             raise InputError("training diverged: the loss is no longer finite; take smaller steps.")
-        self.network = self.rule.model
+        self.network = self.trainer.model
         return loss / n
 
     def _check(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, weights: ArrayLike | None
-    ) -> Part:
+    ) -> Subset:
         inputs = check_width(check_rows(X, self.network.dtype), self.network.n_features)
         codes = encode_known_labels(y, self.network.classes, len(inputs))
         if bool((codes < 0).any()):
             raise InputError("y holds labels that are not among the classes given first.")
         if weights is None:
-            return Part(inputs, codes)
+            return Subset(inputs, codes)
         checked = check_weights(weights, len(inputs), some=False)
         self.samples += len(inputs)
         self.heaviness += float(checked.sum())
         if not self.heaviness:
-            return Part(inputs[:0], codes[:0])
+            return Subset(inputs[:0], codes[:0])
         # 1 on average over all pieces so far: a heavy piece counts for more than a light one.
         relative = (checked * (self.samples / self.heaviness)).to(self.network.dtype)
-        return Part(inputs, codes, relative).rows(torch.nonzero(relative)[:, 0])
+        return Subset(inputs, codes, relative).rows(torch.nonzero(relative)[:, 0])

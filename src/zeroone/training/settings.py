@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from zeroone.checks import InputError, count, not_negative, one_of, positive
-from zeroone.layers import LayerPlan, check_skips
-from zeroone.scaling import SCALINGS
-from zeroone.solvers.exact import PAPER, ExactSettings
+from zeroone.exact.solver import PAPER, ExactSettings
+from zeroone.nn.layers import LayerPlan, check_skips
+from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS
 from zeroone.training.stochastic_settings import RETIRED, StochasticSettings
+from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}

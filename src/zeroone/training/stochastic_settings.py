@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from zeroone.checks import InputError, count, not_negative, one_of, positive, share
 from zeroone.nn import U_RULES
 from zeroone.optim.projection import WEIGHTS
+from zeroone.utils.checks import InputError, count, not_negative, one_of, positive, share
 
 # Settings of earlier versions, and what took their place.
 RETIRED = {
@@ -32,7 +32,7 @@ class StochasticSettings:
         their own spread; falls linearly to 0
     head_step: the share of the W block's solution that the last layer takes; falls to a tenth
     window: |b| up to which a bit may flip, in units of its spread; falls to a half
-    damping: of the W block, relative to the mean variance of the layer's inputs
+    damping: of the W block, relative to the total variance of the layer's inputs
     u_rule: 'expected' or 'drawn' randomised rounding, 'half', the printed one, or one of your own
         (see ``nn.register_u_rule``)
     smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
@@ -48,10 +48,10 @@ class StochasticSettings:
 
     epochs: int | None = None
     batch: int | None = None
-    move: float = 0.05
+    move: float = 0.08
     head_step: float = 0.3
     window: float = 1.0
-    damping: float = 8.0
+    damping: float = 0.04
     u_rule: str = "expected"
     smoothing: float = 0.1
     input_dropout: float | None = None

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from zeroone.network import Network
-from zeroone.solvers.exact import ExactBCD
+from zeroone.exact.solver import ExactBCD
+from zeroone.nn.network import Network
 from zeroone.training.learner import Iteration, OnBatch, Status, silent
 
 

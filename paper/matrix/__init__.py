@@ -1,0 +1,1 @@
+"""Run matrices: data x architectures x methods x repetitions, a record each."""

@@ -1,0 +1,1 @@
+"""What a network does on data, and what it is made of: errors and counts."""

@@ -1,0 +1,102 @@
+"""``zeroone bench train``: what an epoch of stochastic BCD costs, beside rivals, in one run.
+
+Epochs take turns, from the same batches with the same dropout, on random bytes: seconds do not
+depend on what is learned. Adam is torch's fused one, its fastest.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from zeroone.baselines.adam import AdamTrainer
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
+from zeroone.training import StochasticSettings
+from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.text_progress import say
+from zeroone.training.trainers import BCDTrainer
+from zeroone.training.training_data import Subset
+from zeroone.utils.records import new_record
+
+BATCH, N_FEATURES, N_CLASSES = 256, 784, 10
+OURS = "stochastic BCD"
+RIVALS = {
+    "STE + Adam": BaselineSettings("ste"),
+    "STE + BatchNorm + Adam": BaselineSettings("ste", batch_norm=True),
+    "ReLU + Adam": BaselineSettings("relu"),
+}
+
+
+def random_images(n: int) -> Subset:
+    """Random bytes in the shape of MNIST, with random classes."""
+    rng = torch.Generator().manual_seed(0)
+    X = torch.randint(0, 256, (n, N_FEATURES), dtype=torch.uint8, generator=rng)
+    return Subset(X, torch.randint(0, N_CLASSES, (n,), generator=rng))
+
+
+def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
+    """Ours and the rivals, on the same batches."""
+    scaling = Scaling.fit(part.X)
+    widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
+    plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
+    network = Network.dense([int(width) for width in widths], SoftmaxCE(), scaling=scaling)
+    probe = scaling.apply(part.X[:1000])
+    trainers: dict[str, Any] = {OURS: BCDTrainer(network, StochasticSettings(), plan.total, probe)}
+    for name, settings in RIVALS.items():
+        trainers[name] = AdamTrainer(FloatNetwork(widths, settings, scaling), settings, plan.total)
+    return {name: Epochs(trainer, part, scaling, plan) for name, trainer in trainers.items()}
+
+
+def in_turns(
+    subjects: Mapping[str, Epochs], repeats: int, *, quiet: bool = True
+) -> dict[str, list[float]]:
+    """Seconds an epoch of each, interleaved, after one epoch to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in subjects}
+    for epoch in range(1, repeats + 2):
+        if not quiet:
+            say(f"round {epoch} of {repeats + 1}, the first to warm up")
+        for name, learner in subjects.items():
+            taken = learner.iterate(epoch).entry["seconds"]
+            if epoch > 1:
+                times[name].append(taken)
+    return times
+
+
+def compare_epochs(
+    part: Subset, hidden: Sequence[int], repeats: int, *, quiet: bool = True
+) -> dict[str, Any]:
+    """All seconds, their medians, and the ratio of ours to STE + Adam."""
+    times = in_turns(make_learners(part, hidden), repeats, quiet=quiet)
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    return {"seconds": times, "medians": medians, "ratio": medians[OURS] / medians["STE + Adam"]}
+
+
+def bench_training(
+    hidden: Sequence[int], samples: int, repeats: int, *, quiet: bool = False
+) -> dict[str, Any]:
+    """Print a table; gives the record."""
+    settings = {"hidden": list(hidden), "samples": samples, "repeats": repeats, "batch": BATCH}
+    record = new_record("bench train", settings, seed=0)
+    result = compare_epochs(random_images(samples), hidden, repeats, quiet=quiet)
+    table = Table()
+    for heading in ("method", "s/epoch", "fastest", "slowest", "times STE + Adam"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name, median in result["medians"].items():
+        taken = result["seconds"][name]
+        ratio = median / result["medians"]["STE + Adam"]
+        row = (f"{median:.3g}", f"{min(taken):.3g}", f"{max(taken):.3g}", f"{ratio:.2f}")
+        table.add_row(name, *row)
+    widths = "-".join(map(str, (N_FEATURES, *hidden, N_CLASSES)))
+    threads = torch.get_num_threads()
+    print(
+        f"{samples:,} samples, {widths}, batches of {BATCH}, {threads} threads, median of {repeats}"
+    )
+    Console(width=None if Console().is_terminal else 100).print(table)
+    return record | {"result": result}

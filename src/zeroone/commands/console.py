@@ -1,0 +1,143 @@
+"""What a person sees on the terminal: progress while training, tables afterwards."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
+from rich.text import Text
+
+from zeroone.training import Callback
+from zeroone.training.text_progress import PARTS, Lines, describe, percent, say
+
+WIDE = 140  # columns of a terminal that has room for all there is to say
+
+
+class Bar(Callback):
+    """A bar that moves with every batch."""
+
+    def __init__(self, bars: Progress, label: str) -> None:
+        self.bars = bars
+        self.task = bars.add_task(label, total=None, state="", visible=False)
+
+    def on_start(self, done: int, total: int) -> None:
+        """Learn how far it is."""
+        self.bars.update(self.task, completed=done, total=total, visible=True)
+
+    def on_batch(self, iteration: int, done: int, total: int) -> None:
+        """Move on."""
+        self.bars.update(self.task, completed=iteration - 1 + done / total)
+
+    def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
+        """Say how it stands."""
+        wide = self.bars.console.width >= WIDE
+        state = describe(entry) if wide else _briefly(entry)
+        self.bars.update(self.task, completed=entry["iteration"], state=state)
+
+
+class Rate(ProgressColumn):
+    """Seconds an iteration."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing until there is a speed."""
+        return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
+
+
+@contextmanager
+def progress(label: str, *, quiet: bool = False) -> Iterator[list[Callback]]:
+    """Callbacks: a bar on a terminal, plain lines elsewhere, none if quiet."""
+    with stages(label, quiet=quiet) as (callbacks,):
+        yield callbacks
+
+
+@contextmanager
+def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
+    """The callbacks of each stage of a training; a stage shows once it has begun."""
+    console = Console(stderr=True)
+    if quiet:
+        yield [[] for _ in labels]
+    elif console.is_terminal:
+        columns = (
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed:.1f}/{task.total}", table_column=Column(no_wrap=True)),
+            Rate(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, ratio=1)),
+        )
+        with Progress(*columns, console=console) as bars:
+            yield [[Bar(bars, label)] for label in labels]
+    else:
+        yield [[Lines(label)] for label in labels]
+
+
+@contextmanager
+def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """A bar a file on a terminal, a line a file elsewhere, nothing if quiet."""
+    console = Console(stderr=True)
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+            tasks: dict[str, TaskID] = {}
+
+            def report(name: str, done: int, total: int | None) -> None:
+                if name not in tasks:
+                    tasks[name] = bars.add_task(name)
+                bars.update(tasks[name], completed=done, total=total)
+
+            yield report
+    else:
+
+        def line(name: str, done: int, total: int | None) -> None:
+            if done == total:
+                say(f"{name}: {done:,} bytes")
+
+        yield line
+
+
+def _briefly(entry: dict[str, Any]) -> str:
+    """The error that counts most, or what is minimised."""
+    for part in reversed(PARTS):
+        if f"{part}_error" in entry:
+            return f"{part} {percent(entry[f'{part}_error'])}"
+    return describe(entry)
+
+
+def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
+    """A table of finished training runs, one a row."""
+    results = [record["result"] for record in records.values()]
+    parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("run")
+    headings = ("active units", "parameters", "size", "seconds")
+    for heading in (*(f"{p} error" for p in parts), *headings):
+        table.add_column(heading, justify="right")
+    for name, result in zip(records, results, strict=True):
+        table.add_row(
+            escape(name),
+            *(percent(result.get(f"{p}_error")) for p in parts),
+            "-".join(map(str, result["active_units"])) or "none",
+            f"{result['parameters']:,}",
+            _size(4 * result["parameters"]),
+            f"{result['seconds']:.1f}",
+        )
+    Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def _size(n_bytes: float) -> str:
+    """Of parameters of four bytes each."""
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"

@@ -1,0 +1,67 @@
+"""``--data``: from what a user types to arrays."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from zeroone.data.embedded import EMBEDDED, load_embedded
+from zeroone.data.registry import REGISTRY
+from zeroone.data.shards import is_sharded, load_shards
+from zeroone.data.sources import from_cache
+from zeroone.data.splits import Split
+from zeroone.data.user_files import (
+    find_columns,
+    load_csv,
+    load_csv_inputs,
+    load_image_folder,
+    load_npz,
+    read_npz,
+)
+from zeroone.utils.checks import InputError, nearest
+
+
+def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
+    """An embedded set, one of the registry, a ``.npz`` or ``.csv`` file, images, or shards."""
+    if name in EMBEDDED:
+        return load_embedded(name)
+    if name in REGISTRY:
+        return from_cache(REGISTRY[name], data_dir)
+    path = Path(name)
+    if path.is_dir():
+        return load_shards(path) if is_sharded(path) else load_image_folder(path)
+    if path.suffix not in (".npz", ".csv"):
+        known = [*EMBEDDED, *REGISTRY]
+        raise InputError(
+            f"unknown data {name!r}; give {', '.join(known)}, a .npz or .csv file, or a folder of "
+            f"images.{nearest(name, known)}"
+        )
+    if not path.is_file():
+        raise InputError(f"there is no data file {path}.")
+    return load_npz(path) if path.suffix == ".npz" else load_csv(path, label)
+
+
+def in_order(split: Split, wanted: Sequence[str] | None) -> Split:
+    """The columns that a network takes, found by their names if both sides know them."""
+    if wanted is None or split.feature_names is None or tuple(wanted) == split.feature_names:
+        return split
+    columns = find_columns(split.name, split.feature_names, wanted)
+    X_test = None if split.X_test is None else split.X_test[:, columns]
+    return replace(split, X=split.X[:, columns], X_test=X_test, feature_names=tuple(wanted))
+
+
+def load_inputs(
+    path: Path, label: str | None = None, wanted: Sequence[str] | None = None
+) -> NDArray[Any]:
+    """The array X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
+    if path.suffix not in (".npz", ".csv"):
+        raise InputError(f"{path} is neither a .npz nor a .csv file.")
+    if not path.is_file():
+        raise InputError(f"there is no data file {path}.")
+    if path.suffix == ".csv":
+        return load_csv_inputs(path, label, wanted)
+    X = read_npz(path, needed=("X",))["X"]
+    return X if X.ndim <= 2 else X.reshape(len(X), math.prod(X.shape[1:]))

@@ -1,0 +1,268 @@
+"""A user's own data: ``.npz`` with X and y, ``.csv`` with a label column, a folder of images."""
+
+import csv
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeroone.data.splits import Split
+from zeroone.utils.checks import InputError, nearest
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
+GREY = ("1", "L", "LA")
+
+
+@dataclass
+class Table:
+    """A ``.csv`` file: the names of its columns (made up where ``header`` is False), its cells."""
+
+    names: list[str]
+    rows: list[list[str]]
+    header: bool
+
+    def pick(self, columns: list[int]) -> "Table":
+        """These columns."""
+        rows = [[row[c] for c in columns] for row in self.rows]
+        return Table([self.names[c] for c in columns], rows, self.header)
+
+
+def load_npz(path: Path) -> Split:
+    """X, y and perhaps X_test, y_test.
+
+    X is a matrix, or images: (N, height, width) or (N, channels, height, width).
+    """
+    arrays = read_npz(path, needed=("X", "y"))
+    if ("X_test" in arrays) != ("y_test" in arrays):
+        raise InputError(f"{path} has only one of X_test and y_test.")
+    for name, array in arrays.items():
+        kind = name.removesuffix("_test")
+        if (kind == "X" and array.ndim not in (2, 3, 4)) or (kind == "y" and array.ndim != 1):
+            raise InputError(
+                f"{path}: {name} has shape {array.shape}; X must be a matrix with one sample a "
+                f"row, or images, and y a vector."
+            )
+    X, X_test = arrays["X"], arrays.get("X_test")
+    if X_test is not None and X_test.shape[1:] != X.shape[1:]:
+        raise InputError(
+            f"{path}: samples of X have shape {X.shape[1:]}, of X_test {X_test.shape[1:]}."
+        )
+    if X.ndim == 4 and X.shape[3] in (1, 3, 4) and X.shape[1] > 4:
+        raise InputError(
+            f"{path}: images of shape {X.shape[1:]} seem to have their channels last; they must "
+            f"come first: X.transpose(0, 3, 1, 2)."
+        )
+    shape = None if X.ndim == 2 else (1, *X.shape[1:])[-3:]
+    return Split(path.stem, _rows(X), arrays["y"], _rows(X_test), arrays.get("y_test"), shape)
+
+
+def _rows(X: Any) -> Any:
+    """One sample a row."""
+    return None if X is None else X.reshape(len(X), math.prod(X.shape[1:]))
+
+
+def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """The arrays of a ``.npz`` file, the needed ones among them."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        AttributeError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ):
+        raise InputError(
+            f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
+            f"objects in place of plain arrays."
+        ) from None
+    for key in needed:
+        if key not in arrays:
+            raise InputError(f"{path} has no array {key!r} (found: {', '.join(arrays) or 'none'}).")
+    return arrays
+
+
+def load_csv(path: Path, label: str | None = None) -> Split:
+    """Numbers and one label column: the one named, else the last. A header line is optional."""
+    table = _read_table(path, label)
+    names = table.names
+    if label is None:
+        column = len(names) - 1
+    elif label in names:
+        column = names.index(label)
+    else:
+        raise InputError(
+            f"{path} has no column {label!r} (found: {', '.join(names)}).{nearest(label, names)}"
+        )
+    if table.header and names[0] == "":
+        raise InputError(
+            f"{path}: the first column has no name; if it numbers the rows, leave it out (with "
+            f"pandas to_csv(index=False))."
+        )
+    if len(names) < 2:
+        raise InputError(f"{path} has one column only: it needs features and a label.")
+    labels = _label_array(path, [row[column] for row in table.rows], names[column])
+    inputs = table.pick([i for i in range(len(names)) if i != column])
+    unique = table.header and len(set(inputs.names)) == len(inputs.names)
+    known = tuple(inputs.names) if unique else None
+    return Split(path.stem, _numbers(path, inputs), labels, feature_names=known)
+
+
+def load_csv_inputs(
+    path: Path, label: str | None = None, wanted: Sequence[str] | None = None
+) -> NDArray[np.float64]:
+    """The columns ``wanted`` of a ``.csv`` file, in their order, if it has a header.
+
+    Without a header, or if nothing is known of columns, all but the label's if it is there.
+    """
+    table = _read_table(path, label, wanted)
+    if table.header and wanted is not None:
+        return _numbers(path, table.pick(find_columns(path, table.names, wanted)))
+    return _numbers(path, table.pick([i for i, n in enumerate(table.names) if n != label]))
+
+
+def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the columns are that a network takes."""
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(
+            f"{source} lacks {len(missing)} of the {len(wanted)} columns that the network takes, "
+            f"such as {missing[0]!r}.{nearest(missing[0], found)}"
+        )
+    return [list(found).index(name) for name in wanted]
+
+
+def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = None) -> Table:
+    """Column names (made up where there is no header) and rows of cells."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path} is not a text file of comma-separated values.") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
+    if not lines:
+        raise InputError(f"{path} is empty.")
+    cells = [row for _, row in lines]
+    width = len(cells[0])
+    for number, row in lines:
+        if len(row) != width:
+            raise InputError(f"{path}, line {number}: {len(row)} cells, the first has {width}.")
+    has_header = _is_header(cells[0], cells[1:], label, wanted)
+    names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
+    if has_header and len(cells) == 1:
+        raise InputError(f"{path} has a header but no samples.")
+    return Table(names, cells[1:] if has_header else cells, has_header)
+
+
+def _is_header(
+    first: list[str],
+    rows: list[list[str]],
+    label: str | None,
+    wanted: Sequence[str] | None = None,
+) -> bool:
+    """No number in it, the names that are known, or text above a last column of numbers.
+
+    Or the numbers of the columns, as pandas writes them where there are no names.
+    """
+    if label in first or not any(map(_is_number, first)):
+        return True
+    if wanted is not None and set(wanted) <= set(first):
+        return True
+    if len(first) > 2 and first[:-1] == [str(k) for k in range(len(first) - 1)]:
+        return not _is_number(first[-1]) or first[-1] == str(len(first) - 1)
+    return bool(rows) and not _is_number(first[-1]) and all(_is_number(row[-1]) for row in rows)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(path: Path, table: Table) -> NDArray[np.float64]:
+    try:
+        return np.array(table.rows, dtype=np.float64)
+    except ValueError:
+        for k, row in enumerate(table.rows):
+            for name, cell in zip(table.names, row, strict=True):
+                if not _is_number(cell):
+                    what = "is empty" if cell == "" else f"is not a number ({cell!r})"
+                    raise InputError(
+                        f"{path}, sample {k + 1}: {name!r} {what}; features must be numbers."
+                    ) from None
+        raise
+
+
+def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
+    missing = [k + 1 for k, cell in enumerate(cells) if cell == ""]
+    if missing:
+        raise InputError(
+            f"{path}: {len(missing)} samples have no label in {name!r}, the first is sample "
+            f"{missing[0]}."
+        )
+    try:
+        return np.array([int(cell) for cell in cells])
+    except ValueError:
+        return np.array(cells)
+
+
+def load_image_folder(folder: Path) -> Split:
+    """One sub-folder a class; all images of one size, grey or in colour."""
+    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    files = [(path, c.name) for c in classes for path in _images(c)]
+    if len({name for _, name in files}) < 2:
+        raise InputError(
+            f"{folder} needs a sub-folder of images for each of at least two classes (found "
+            f"{len({name for _, name in files})} with images)."
+        )
+    shape = _open_image(files[0][0])[0].shape
+    pixels = np.empty((len(files), *shape), dtype=np.uint8)
+    all_grey = True
+    for k, (path, _) in enumerate(files):
+        image, grey = _open_image(path)
+        if image.shape != shape:
+            raise InputError(
+                f"{path} is {image.shape[1]} x {image.shape[0]} pixels, the first image is "
+                f"{shape[1]} x {shape[0]}: all must have one size."
+            )
+        pixels[k] = image
+        all_grey &= grey
+    planes = pixels[..., :1] if all_grey else pixels
+    X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
+    labels = np.array([name for _, name in files])
+    return Split(folder.resolve().name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+
+
+def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
+    """The pixels as RGB, and whether the file is grey."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            if image.mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
+                raise InputError(
+                    f"{path} has pixels of more than 8 bits ({image.mode}): convert it."
+                )
+            return np.asarray(image.convert("RGB")), image.mode in GREY
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} cannot be read as an image ({error}).") from None

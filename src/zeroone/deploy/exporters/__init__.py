@@ -1,0 +1,1 @@
+"""Exports: an integer network as ONNX, as C and as a page."""

@@ -1,1 +1,0 @@
-"""Experiments: runs put together for people, as tables, figures and pages."""

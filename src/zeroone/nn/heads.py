@@ -1,0 +1,240 @@
+"""What stands at the end of a network: a loss on the scores U_h, and its U_h block.
+
+A head knows its loss per sample and the minimiser over U_h of
+
+    1/N sum_s loss(u_s, y_s) + tau/2 ||U_h - B||^2,   B = W_h V_{h-1},
+
+which falls apart into one small problem a sample,  min_u loss(u, y) + mu/2 ||u - b||^2  with
+mu = tau N. ``gap`` tells by how much a given U_h misses that minimum.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from zeroone.nn.functional import hardmax, next_up, one_hot
+from zeroone.utils.checks import InputError, not_negative, one_of
+
+PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
+
+
+class Head(ABC):
+    """A loss on the scores and its U_h block."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def losses(self, U: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample."""
+
+    @abstractmethod
+    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+        """The U_h block; ``printed`` asks for the paper's own formula where it differs."""
+
+    @abstractmethod
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """What stochastic BCD minimises, for each sample: minus its gradient is E_h = U_h - B."""
+
+    @abstractmethod
+    def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """How much each row of U exceeds the minimum of its sub-problem (at least 0)."""
+
+    @abstractmethod
+    def probabilities(self, U: Tensor) -> Tensor:
+        """Class probabilities; each row sums to 1."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What a model file must say to build this head again."""
+
+
+class HardmaxMSE(Head):
+    """The paper's head: loss(u, y) = 1/2 ||y - hardmax(u)||^2, optionally with a margin.
+
+    With ``margin`` m > 0 the hardmax is taken after every competitor's score was raised by m,
+    so a sample counts as right only if its class leads by more than m. Margin 0 is the paper.
+    """
+
+    kind = "hardmax"
+
+    def __init__(self, margin: float = 0.0) -> None:
+        self.margin = not_negative("margin", margin)
+
+    def _raised(self, U: Tensor, y: Tensor) -> Tensor:
+        return U + self.margin * (1 - one_hot(y, U.shape[1], U.dtype))
+
+    def losses(self, U: Tensor, y: Tensor) -> Tensor:
+        """1/2 ||y - hardmax(u)||^2: 0 if right, 1 if one wrong class leads, more at a tie."""
+        raised = self._raised(U, y)
+        return (one_hot(y, U.shape[1], U.dtype) - hardmax(raised)).square().sum(dim=1) / 2
+
+    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+        """Solve min_u 1/2 ||y - hardmax(u)||^2 + mu/2 ||u - b||^2 for each row  (u-outproblem).
+
+        Two answers compete. Make y the only leader, for which the cheapest way is the projection
+        of b onto {u_y >= u_j + margin for all j}: it raises u_y *and* lowers the competitors
+        above it. Or leave y wrong at a loss of 1, which costs no move, except that a tie between
+        several wrong leaders (a loss above 1) is broken by the smallest step there is.
+        The infimum is not attained, as the lead must be strict: we take ``next_up``.
+        Tie rule: where both cost the same, b stays.
+
+        Deviates from Lemma 1 (u-outlemma), which raises u_y only and often pays more (erratum E2);
+        ``printed=True`` is that lemma to the letter, with its epsilon of 1e-10.
+        """
+        if printed:
+            return self._lemma_1(B, y, mu)
+        projected = self._project(B, y)
+        too_dear = mu / 2 * (projected - B).square().sum(dim=1) >= 1
+        kept = self._break_ties(B, y)
+        stays = too_dear & (self.losses(B, y) > 0)
+        return torch.where(stays[:, None], kept, projected)
+
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """1/2 ||b - u||^2 with u = projection of b: its gradient is b - u, as {u} is convex.
+
+        E_h = u - b is the U_h block for mu -> 0: every sample is worth its projection.
+        ``smoothing`` is what label smoothing is to the softmax head, a pull against too much
+        certainty: where the class leads by more than the margin, its score is lowered by that
+        share of the excess.
+        """
+        with torch.no_grad():
+            U = self._project(B, y)
+            rival = self._raised(B, y).scatter(1, y[:, None], -torch.inf).amax(dim=1)
+        excess = (B.gather(1, y[:, None])[:, 0] - rival).clamp_min(0)
+        return (B - U).square().sum(dim=1) / 2 + smoothing / 2 * excess.square()
+
+    def _project(self, B: Tensor, y: Tensor) -> Tensor:
+        """Project onto {u_y >= u_j + margin}, then let u_y strictly exceed: sort and average.
+
+        All competitors above a level t come down to t - margin and b_y rises to t. With the k
+        highest raised competitors c_1 >= ... >= c_k moving, t is the mean of b_y and those; k is
+        the number of them that lie above their own mean.
+        """
+        own = y[:, None]
+        raised = (B + self.margin).scatter(1, own, -torch.inf)
+        highest = raised.sort(dim=1, descending=True).values
+        counts = torch.arange(1, B.shape[1] + 1, dtype=B.dtype, device=B.device)
+        b_y = B.gather(1, own)
+        means = (b_y + highest.cumsum(dim=1)) / (1 + counts)
+        k = (highest > means).sum(dim=1, keepdim=True)
+        level = torch.cat([b_y, means], dim=1).gather(1, k)
+        U = torch.where(raised > level, level - self.margin, B)
+        top = (U + self.margin).scatter(1, own, -torch.inf).amax(dim=1, keepdim=True)
+        return U.scatter(1, own, torch.maximum(level, next_up(top)))
+
+    def _break_ties(self, B: Tensor, y: Tensor) -> Tensor:
+        """Where several (raised) scores lead, lift the first of them by the least that counts."""
+        raised = self._raised(B, y)
+        first = raised.argmax(dim=1, keepdim=True)
+        top = raised.gather(1, first)
+        tied = (raised == top).sum(dim=1, keepdim=True) > 1
+        b_first = B.gather(1, first)
+        # Both candidates exceed b; with a margin either one may be lost to rounding, not both.
+        lifted = torch.maximum(next_up(b_first), next_up(next_up(top)) - self.margin)
+        return B.scatter(1, first, torch.where(tied, lifted, b_first))
+
+    def _lemma_1(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """Lemma 1 as printed (soultion-Uh): raise u_y by Delta + 1e-10 or leave b alone."""
+        own = y[:, None]
+        b_y = B.gather(1, own)
+        top = self._raised(B, y).amax(dim=1, keepdim=True)
+        delta = top - b_y
+        worth = mu / 2 * delta.square() < self.losses(B, y)[:, None]
+        return B.scatter(1, own, torch.where(worth, b_y + (delta + PRINTED_EPSILON), b_y))
+
+    def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """loss(u) + mu/2 ||u - b||^2 minus its infimum, the cheaper of the two answers."""
+        value = self.losses(U, y) + mu / 2 * (U - B).square().sum(dim=1)
+        project = mu / 2 * (self._project(B, y) - B).square().sum(dim=1)
+        return (value - project.clamp_max(1.0)).clamp_min(0)
+
+    def probabilities(self, U: Tensor) -> Tensor:
+        """The hardmax, shared evenly between tied leaders."""
+        leaders = hardmax(U)
+        return leaders / leaders.sum(dim=1, keepdim=True)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind, "margin": self.margin}
+
+
+class SoftmaxCE(Head):
+    """Extension I: loss(u, y) = -log softmax(u)_y (per sample: the paper prints no 1/N, E11)."""
+
+    kind = "softmax"
+    newton_steps: ClassVar[int] = 60
+
+    def losses(self, U: Tensor, y: Tensor) -> Tensor:
+        """The cross entropy of each sample."""
+        return torch.nn.functional.cross_entropy(U, y, reduction="none")
+
+    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+        """Solve min_u CE(y, softmax(u)) + mu/2 ||u - b||^2 for each row, by damped Newton steps.
+
+        The Hessian diag(p) + mu I - p p^T is a diagonal plus rank one, so a Newton step costs as
+        much as a gradient. The paper drops U_h in this extension and leaves the W_h and V_{h-1}
+        problems to gradient descent; keeping U_h keeps those two blocks exact.
+        """
+        if printed:
+            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
+        Y = one_hot(y, B.shape[1], B.dtype)
+        U = B.clone()
+        eps = torch.finfo(B.dtype).eps
+        for _ in range(self.newton_steps):
+            P = torch.softmax(U, dim=1)
+            G = P - Y + mu * (U - B)
+            if float(G.abs().max()) <= 16 * eps:
+                break
+            U = self._line_search(U, _newton_direction(P, G, mu), G, B, y, mu)
+        return U
+
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross entropy, of which U_h takes one gradient step."""
+        return functional.cross_entropy(B, y, label_smoothing=smoothing, reduction="none")
+
+    def _line_search(
+        self, U: Tensor, direction: Tensor, G: Tensor, B: Tensor, y: Tensor, mu: float
+    ) -> Tensor:
+        """Halve each row's step until it lowers the value enough (Armijo), up to rounding."""
+        value = self._value(U, B, y, mu)
+        slack = 4 * torch.finfo(U.dtype).eps * (1 + value.abs())
+        slope = (G * direction).sum(dim=1)
+        size = torch.ones_like(value)
+        for _ in range(40):
+            trial = U + size[:, None] * direction
+            too_far = self._value(trial, B, y, mu) > value + 1e-4 * size * slope + slack
+            if not bool(too_far.any()):
+                break
+            size = torch.where(too_far, size / 2, size)
+        return trial
+
+    def _value(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        return self.losses(U, y) + mu / 2 * (U - B).square().sum(dim=1)
+
+    def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """An upper bound: gap <= ||gradient||^2/(2 mu), as the problem is mu-strongly convex."""
+        G = torch.softmax(U, dim=1) - one_hot(y, U.shape[1], U.dtype) + mu * (U - B)
+        return G.square().sum(dim=1) / (2 * mu)
+
+    def probabilities(self, U: Tensor) -> Tensor:
+        """The softmax."""
+        return torch.softmax(U, dim=1)
+
+    def describe(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind}
+
+
+def _newton_direction(P: Tensor, G: Tensor, mu: float) -> Tensor:
+    """-(diag(p) + mu I - p p^T)^-1 g by the Sherman-Morrison formula."""
+    D = 1 / (P + mu)
+    # 1 - sum p^2/(p+mu) = sum p mu/(p+mu), written so that nothing cancels.
+    denominator = (P * mu * D).sum(dim=1, keepdim=True)
+    return -D * (G + P * ((P * D * G).sum(dim=1, keepdim=True) / denominator))
+
+
+def make_head(kind: str, margin: float = 0.0) -> Head:
+    """The head of that name; only the hardmax head takes a margin."""
+    one_of("head", kind, [HardmaxMSE.kind, SoftmaxCE.kind])
+    return HardmaxMSE(margin) if kind == HardmaxMSE.kind else SoftmaxCE()

@@ -1,0 +1,212 @@
+"""Train a body by Adam, compute its features once, train 0/1 layers on them.
+
+The folder of a body holds ``model.safetensors`` (a network of its own: the body and a linear
+classifier), ``record.json``, and the features ``train.npy`` and ``test.npy``, which are
+memory-mapped. What is there already is used, not made again.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from zeroone.baselines.networks import FloatNetwork
+from zeroone.baselines.train import describe_baseline, train_baseline
+from zeroone.data.shards import Shards
+from zeroone.nn.backbones import Backbone, check_image
+from zeroone.nn.heads import make_head
+from zeroone.nn.network import Network, load
+from zeroone.nn.operators import Shape
+from zeroone.nn.scaling import Scaling
+from zeroone.pretraining.settings import InitialSettings
+from zeroone.pretraining.store import cached_features
+from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import refuse_unfinished
+from zeroone.training.epochs import BatchPlan
+from zeroone.training.features import Features
+from zeroone.training.runs import MODEL, RECORD, Run
+from zeroone.training.training_data import Labelled, TrainingData
+from zeroone.utils.checks import InputError
+from zeroone.utils.device import find_device
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.records import read_record
+
+FOLDER = "initial"  # of the body, in the folder of a run
+
+
+def train_on_body(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    initial: InitialSettings,
+    settings: TrainSettings,
+    *,
+    out: str | Path,
+    test: Labelled | None = None,
+    name: str | None = None,
+    image: Shape | None = None,
+    callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
+    resume: bool = False,
+    noise: Sequence[float] = (),
+    team: Team = ALONE,
+) -> Run:
+    """Both stages, as ``train`` does the second one; the body is kept in ``out``/initial.
+
+    ``callbacks``: those of the initial process, of the features, and of the layers.
+    """
+    if isinstance(X, Shards):
+        raise InputError("a body is trained on data in memory: sharded data are for 0/1 layers.")
+    out = Path(out)
+    folder = out / FOLDER
+    begun = (folder / STATE).exists()
+    if resume and not begun and not (folder / RECORD).exists():
+        raise InputError(f"{out} holds no unfinished run on a body: there is nothing to resume.")
+    if not resume:
+        refuse_unfinished(out)
+    features = make_features(
+        X,
+        y,
+        initial,
+        settings,
+        folder,
+        test=test,
+        name=name,
+        image=image,
+        callbacks=callbacks[:2],
+        resume=resume and begun,
+        team=team,
+    )
+    kept = (out / STATE).exists() or (out / RECORD).exists()
+    return train(
+        X,
+        y,
+        settings,
+        test=test,
+        name=name,
+        image=image,
+        callbacks=callbacks[2],
+        out=out,
+        # Interrupted before its first state was kept, the second stage begins.
+        resume=team.first_word(resume and kept),
+        features=features,
+        noise=noise,
+        team=team,
+    )
+
+
+def make_features(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    initial: InitialSettings,
+    settings: TrainSettings,
+    folder: Path,
+    *,
+    test: Labelled | None = None,
+    name: str | None = None,
+    image: Shape | None = None,
+    callbacks: Sequence[Sequence[Callback]] = ((), ()),
+    resume: bool = False,
+    team: Team = ALONE,
+) -> Features:
+    """The features of X and of the test inputs, from the body in ``folder``, trained if need be.
+
+    Of ``settings`` the seed, the validation part, the scaling and the dtype count.
+    """
+    shape = check_image(initial.body, image)
+    initial, digests = _fit(X, y, initial, settings, test, image)
+    training = initial.training(settings)
+    if team.first_word(resume or not (folder / RECORD).exists()):
+        model, record = train_baseline(
+            X,
+            y,
+            initial.rival,
+            training,
+            test=test,
+            name=name,
+            image=image,
+            callbacks=callbacks[0],
+            out=folder,
+            resume=resume,
+            team=team,
+        )
+        if team.is_first:
+            _keep(folder, model, record, initial.body, shape)
+        team.first_word(None)  # the others wait for it
+    network, record = load(folder / MODEL), read_record(folder / RECORD)
+    _check_same(folder, network, record, describe_baseline(initial.rival, training), digests, shape)
+    parts = {"train": X} if test is None else {"train": X, "test": test[0]}
+    made = {}
+    for part, inputs in parts.items():
+        if not team.is_first:
+            team.first_word(None)  # the first rank computes them
+        device = find_device(settings.device)
+        path = folder / f"{part}.npy"
+        made[part] = cached_features(path, network.to(device), inputs, callbacks[1])
+        if team.is_first:
+            team.first_word(None)
+    network.to(torch.device("cpu"))
+    return Features(network, made["train"], made.get("test"), record)
+
+
+def _fit(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    initial: InitialSettings,
+    settings: TrainSettings,
+    test: Labelled | None,
+    image: Shape | None,
+) -> tuple[InitialSettings, dict[str, str]]:
+    """Settings that fit the data, and their fingerprints; refuses layers that will not fit."""
+    task = TrainingData.prepare(X, y, initial.training(settings), test, image=image)
+    if convolutions := [str(plan) for plan in settings.plans if plan.kernel]:
+        raise InputError(f"the layers on a body are dense, not {convolutions[0]}.")
+    part = task.parts["train"]
+    if settings.solver == "stochastic":
+        s = settings.stochastic
+        BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
+    return initial.fitted(len(part.y)), task.digests
+
+
+def _keep(
+    folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
+) -> None:
+    """Write the body, with its linear classifier, as a network of its own; features are stale."""
+    for features in folder.glob("*.npy"):
+        features.unlink()
+    if record["status"] == Status.DIVERGED:
+        raise InputError(f"the initial process diverged: {record['reason']}.")
+    (classifier,) = model.operators
+    identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
+    assert isinstance(model.body, nn.Sequential)
+    body = Backbone(name, image, model.body, identity)
+    network = Network(
+        [classifier], make_head("softmax"), model.scaling, record["data"]["classes"], body
+    )
+    Run(network, Status(record["status"]), record["reason"], record).save(folder)
+    (folder / STATE).unlink()
+
+
+def _check_same(
+    folder: Path,
+    network: Network,
+    record: dict[str, Any],
+    settings: dict[str, Any],
+    digests: dict[str, str],
+    image: Shape,
+) -> None:
+    """Refuse a body of other settings or other data."""
+    for name, now in json.loads(json.dumps(settings)).items():
+        then = record["settings"].get(name)
+        if then != now:
+            raise InputError(
+                f"the body in {folder} was trained with {name}={then!r}, not {now!r}: take another "
+                f"folder, or remove it."
+            )
+    if record["data"]["sha256"] != digests:
+        raise InputError(f"the body in {folder} was trained on other data.")
+    if network.body is None or network.body.image != image:
+        raise InputError(f"the body in {folder} was trained on images of another shape.")

@@ -1,0 +1,65 @@
+"""Features on disk: computed once, written all or nothing, memory-mapped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from zeroone.nn.network import Network
+from zeroone.training import Callback
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import remove_leftovers, replacing
+
+
+def cached_features(
+    path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback] = ()
+) -> NDArray[Any]:
+    """What the network's body makes of raw inputs: from the file, or computed into it."""
+    body = network.body
+    if body is None:
+        raise InputError("a network without a body has no features.")
+    inputs = network.inputs(X)[:]
+    shape = (len(inputs), body.n_features)
+    with FileLock(path.parent / ".lock"):  # cells of a matrix may want the same features
+        found = _read(path, shape)
+        if found is None:
+            remove_leftovers(path)
+            _compute(path, network, inputs, shape, callbacks)
+            found = _read(path, shape)
+    if found is None:
+        raise InputError(f"{path} was written but cannot be read.")
+    return found
+
+
+def _compute(
+    path: Path,
+    network: Network,
+    inputs: Tensor,
+    shape: tuple[int, int],
+    callbacks: Sequence[Callback],
+) -> None:
+    dtype = np.float64 if network.dtype == torch.float64 else np.float32
+    for callback in callbacks:
+        callback.on_start(0, 1)
+    with replacing(path) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+        batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
+        for done, rows in enumerate(batches, start=1):
+            array[rows] = network.features(network.scaling.apply(inputs[rows])).cpu().numpy()
+            for callback in callbacks:
+                callback.on_batch(1, done, len(batches))
+        array.flush()
+
+
+def _read(path: Path, shape: tuple[int, int]) -> NDArray[Any] | None:
+    """The features, or nothing if they are not there or not whole."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="c")
+    except (OSError, ValueError, EOFError):
+        return None
+    return array if array.shape == shape and array.dtype.kind == "f" else None

@@ -1,0 +1,299 @@
+"""``train``: arrays in; a network, a reason for stopping and a record out."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from zeroone.analysis.counts import counts
+from zeroone.analysis.metrics import Model, error_rates, noise_errors
+from zeroone.exact.solver import ExactBCD
+from zeroone.nn.heads import make_head
+from zeroone.nn.layers import Layer, LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Conv2d, Shape
+from zeroone.training.callbacks import Callback
+from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
+from zeroone.training.epochs import BatchPlan, Epochs
+from zeroone.training.features import Features
+from zeroone.training.learner import Learner, Status
+from zeroone.training.loop import Outcome
+from zeroone.training.loop import run as run_loop
+from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.sweeps import Sweeps
+from zeroone.training.trainers import PROBE, BCDTrainer
+from zeroone.training.training_data import Labelled, Subset, TrainingData
+from zeroone.utils.checks import InputError
+from zeroone.utils.device import find_device
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.records import new_record, write_record
+from zeroone.utils.storage import make_folder, remove_leftovers
+
+EXACT_INIT_STD = 1e-3
+RECORD, MODEL = "record.json", "model.safetensors"
+
+
+@dataclass
+class Run:
+    """A finished training run."""
+
+    network: Network
+    status: Status
+    reason: str
+    record: dict[str, Any]
+
+    @property
+    def n_iter(self) -> int:
+        """Sweeps or epochs done."""
+        return int(self.record["n_iter"])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``record.json`` and ``model.safetensors`` into the folder, which is made.
+
+        A run that diverged has a record but no model that could be used. The record comes last: it
+        says that all is there.
+        """
+        folder = make_folder(Path(folder))
+        (folder / RECORD).unlink(missing_ok=True)  # of an earlier run, with another model
+        if self.status is Status.DIVERGED:
+            (folder / MODEL).unlink(missing_ok=True)
+        else:
+            self.network.save(folder / MODEL)
+        write_record(folder / RECORD, self.record)
+        return folder
+
+
+def train(
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    settings: TrainSettings | None = None,
+    *,
+    test: Labelled | None = None,
+    name: str | None = None,
+    image: Shape | None = None,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    noise: Sequence[float] = (),
+    features: Features | None = None,
+    sample_weight: ArrayLike | Tensor | None = None,
+    start: Network | None = None,
+    feature_names: Sequence[str] | None = None,
+    scores: bool = True,
+    team: Team = ALONE,
+) -> Run:
+    """Train a network on raw inputs X and labels y.
+
+    ``name`` is what the record calls the data, beside their digests; ``image`` is the shape of a
+    sample (channels, height, width), which convolutions need.
+    ``test`` is scored after every iteration and never used for anything else.
+    ``out`` is a folder for the model and the record; the state of the run is kept there after
+    every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
+    as many threads, the result is the same to the bit as if the run had never been interrupted.
+    ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
+    ``features``: what a trained body makes of X (see ``zeroone.pretraining``); the layers are then
+    trained on these, and the network that comes out takes X.
+    ``sample_weight``: how often each sample counts (stochastic solver); errors are of samples all
+    the same.
+    ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
+    scaling of the inputs.
+    ``feature_names``: what the inputs are called; the model keeps it.
+    ``scores``: whether all parts are scored after every iteration, which on small data takes longer
+    than the iteration; without, only a validation part is, and no flipped bits are counted.
+    ``team``: the processes that train together (see ``parallel.together``); each calls this alike.
+    """
+    for callback in callbacks:
+        callback.check()
+    settings = settings or TrainSettings()
+    if sample_weight is not None and settings.solver == "exact":
+        raise InputError("weights of samples are for solver='stochastic'.")
+    device = find_device(settings.device)
+    task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
+    if start is None:
+        network = make_network(task, settings)
+    else:
+        network = deepcopy(check_start(start, task, settings))
+    task = replace(task, scaling=network.to(device).scaling)
+    if feature_names is not None:
+        network.name_features(feature_names)
+    learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
+    if start is not None and out is not None:
+        raise InputError("a run that begins with a trained network keeps no state on disk.")
+    if resume and out is None:
+        raise InputError("resume needs the folder of the run, out=...")
+    checkpoint = None
+    if out is not None:
+        checkpoint = open_checkpoint(Path(out), settings.flat(), task, team, resume=resume)
+    outcome = run_loop(
+        learner,
+        task.parts,
+        patience=settings.patience,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        resume=resume,
+        scores=scores,
+        team=team,
+    )
+    errors = part_errors(network, task.parts, team)
+    task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
+    record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.describe()}
+    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
+    record["network"] = [layer.describe() for layer in network.layers]
+    finished = Run(task.whole(network), outcome.status, outcome.reason, record)
+    if checkpoint and out is not None and team.is_first:
+        finished.save(out)
+        checkpoint.remove()
+    return finished
+
+
+def open_checkpoint(
+    out: Path, settings: dict[str, Any], task: TrainingData, team: Team = ALONE, *, resume: bool
+) -> Checkpoint:
+    """The state file of a run's folder; results of an earlier run stay until there are new ones."""
+    checkpoint = Checkpoint(make_folder(out), settings, task)
+    team.keep_state_in(checkpoint.path)
+    if not team.is_first:
+        return checkpoint
+    for name in (RECORD, MODEL):
+        remove_leftovers(out / name)
+    if resume:
+        checkpoint.check_resumable(finished=(out / RECORD).exists())
+    else:
+        refuse_unfinished(out)
+    return checkpoint
+
+
+def make_network(task: TrainingData, settings: TrainSettings) -> Network:
+    """A network at its random start."""
+    std = settings.init_std
+    if std is None and settings.solver == "exact":
+        std = EXACT_INIT_STD
+    return Network.build(
+        task.shape_for(settings.plans),
+        settings.plans,
+        len(task.classes),
+        make_head(settings.head, settings.margin),
+        std=std,
+        bias=settings.bias,
+        seed=settings.seed,
+        dtype=DTYPES[settings.dtype],
+        scaling=task.scaling,
+        classes=task.classes,
+    )
+
+
+def check_start(start: Network, task: TrainingData, settings: TrainSettings) -> Network:
+    """Require a network for these inputs and classes, with as many layers and the same head."""
+    if start.body is not None:
+        raise InputError("a network on a body cannot be trained further.")
+    if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
+        raise InputError("the network to begin with has other inputs or classes than the data.")
+    plans, hidden = settings.plans, start.layers[:-1]
+    alike = len(plans) == len(hidden) and start.head.kind == settings.head
+    if not alike or not all(_is_left_of(layer, p) for layer, p in zip(hidden, plans, strict=True)):
+        raise InputError("the network to begin with has other layers or another head.")
+    if start.dtype != DTYPES[settings.dtype]:
+        raise InputError(f"the network to begin with is of {start.dtype}, not {settings.dtype}.")
+    return start
+
+
+def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
+    """Whether a layer is what was planned, or what pruning has left of it."""
+    kernel = layer.operator.kernel if isinstance(layer.operator, Conv2d) else 0
+    return (kernel, layer.skip) == (plan.kernel, plan.skip) and layer.operator.n_out <= plan.units
+
+
+def _make_learner(
+    network: Network,
+    task: TrainingData,
+    settings: TrainSettings,
+    team: Team,
+    *,
+    fresh: bool,
+    scores: bool,
+) -> Sweeps | Epochs:
+    part = task.parts["train"]
+    if settings.solver == "exact":
+        mine = part.mine(team)
+        V0 = task.scaling.apply(mine.X[:])
+        exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
+        return Sweeps(exact, part.own_rows(team))
+    s = settings.stochastic
+    plan = BatchPlan.make(
+        part,
+        s.epochs,
+        s.batch,
+        s.input_dropout,
+        settings.seed,
+        of_images=len(network.operators[0].shape_in) > 1,
+    )
+    widths = [p.units for p in settings.plans]
+    kept = None if fresh else widths
+    probe = task.probe(PROBE, team) if scores else None
+    trainer = BCDTrainer(network, s, max(1, plan.total), probe, widths=kept, team=team)
+    return Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
+
+
+def describe(
+    learner: Learner,
+    task: TrainingData,
+    outcome: Outcome,
+    errors: dict[str, float],
+    noise: Sequence[float] = (),
+) -> dict[str, Any]:
+    """The part of a record that tells what was trained on what, and how it went.
+
+    ``errors``: see ``part_errors``. The learner's model is back on the CPU.
+    """
+    history, progress = outcome.history, outcome.progress
+    model = task.whole(learner.model)
+    last = history[progress.best_iteration] if progress.best else history[-1]
+    return {
+        "data": {
+            "name": task.name,
+            "features": model.n_features,
+            "classes": task.classes,
+            "samples": {name: len(part.y) for name, part in task.parts.items()},
+            "sha256": task.raw_digests,
+        },
+        **({"initial": task.features.summary} if task.features else {}),
+        "status": str(outcome.status),
+        "reason": outcome.reason,
+        "plan": learner.plan,
+        "n_iter": len(history) - 1,
+        "best_iteration": progress.best_iteration if progress.best else None,
+        "objective": last.get("F", last["loss"]),
+        "residuals": last.get("residuals", {}),
+        "result": {
+            **errors,
+            **in_noise(model, task.raw or task.parts, noise),
+            **counts(model),
+            "seconds": sum(entry["seconds"] for entry in history),
+        },
+        "resumed": progress.resumed,
+        "history": history,
+    }
+
+
+def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> dict[str, float]:
+    """Of each part, all samples: ``train_error``, ``train_top5_error`` and so on."""
+    mine = {name: part.mine(team) for name, part in parts.items()}
+    return {
+        f"{name}_{kind}": error
+        for name, part in mine.items()
+        for kind, error in error_rates(model, part.X, part.y, team).items()
+    }
+
+
+def in_noise(model: Model, parts: dict[str, Subset], levels: Sequence[float]) -> dict[str, Any]:
+    """Of the test part if there is one, else of the validation part, else of the training part."""
+    if not levels:
+        return {}
+    name = next(name for name in ("test", "validation", "train") if name in parts)
+    part = parts[name]
+    return {"noise": {"part": name} | noise_errors(model, part.X[:], part.y, levels)}

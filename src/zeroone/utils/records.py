@@ -1,0 +1,130 @@
+"""A run's record: everything needed to believe a number, or to make it again, as JSON."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Sized
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zeroone.utils.checks import InputError
+from zeroone.utils.storage import write_json
+from zeroone.version import __version__
+
+SCHEMA = 1
+
+
+def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The start of a record; what was measured is added under further keys."""
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "package": __version__,
+        "commit": commit(),
+        "code": code(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "seed": seed,
+        "settings": settings,
+    }
+
+
+def write_record(path: Path, record: dict[str, Any]) -> Path:
+    """Write a record, all or nothing; a value that is not a finite number becomes null."""
+    return write_json(path, _finite(record))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record that ``write_record`` wrote; anything else is refused in one sentence."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"{path} is not a readable record.") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path} is not a record of this version of zeroone.")
+    return record
+
+
+def is_errors(values: Any, of: Sized) -> bool:
+    """Whether it is a list of error rates, one for each ``of`` these."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(of)
+        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values)
+    )
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were made on."""
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source tree, with '+' if files differ from it; None outside a checkout."""
+    here = Path(__file__).parents[1]  # the package
+    head = _git(here, "log", "-1", "--format=%H", "--", ".")
+    if not head:
+        return None
+    head = _git(here, "rev-parse", "HEAD") or head
+    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    return head + ("+" if changed else "")
+
+
+def code() -> str | None:
+    """The identity of the package's own files: other than the commit, only they change it."""
+    here = Path(__file__).parents[1]
+    top = _git(here, "rev-parse", "--show-prefix").rstrip("/")
+    tree = _git(here, "rev-parse", f"HEAD:{top}") if top else ""
+    changed = _git(here, "status", "--porcelain", "--", ".")
+    return tree + ("+" if changed else "") if tree else None
+
+
+@cache  # what this process has loaded does not change with the files
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN, no infinity and no numbers of numpy's own."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,207 @@
+"""Files of integer networks: whole, damaged, hostile, packed."""
+
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from integer_networks import random_network, random_samples, whole_network
+from model_files import rewritten
+from zeroone import IntegerModel, TrainSettings, load, quantise, train
+from zeroone.data.embedded import load_embedded
+from zeroone.deploy import read_integers
+from zeroone.deploy.files import pack, unpack
+from zeroone.deploy.kernel_batch import NativeNetwork
+from zeroone.deploy.kernel_single import SingleNetwork
+from zeroone.utils import storage
+from zeroone.utils.checks import InputError
+
+
+def test_files(tmp_path):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        network = random_network(rng)
+        X = random_samples(rng, network.inputs, 6)
+        path = IntegerModel(network).save(tmp_path / "m.safetensors")
+        again = load(path)
+        assert isinstance(again, IntegerModel)
+        assert np.array_equal(again.scores(X), network.scores(X))
+        assert again.classes == network.classes
+        assert again.network.unit == network.unit
+        assert path.read_bytes() == again.save(tmp_path / "again.safetensors").read_bytes()
+
+
+def damaged(content, rng):
+    """A variant: bits flipped, cut, blocks moved, or a number in the header changed."""
+    data = bytearray(content)
+    kind = rng.integers(0, 5)
+    if kind == 0:
+        for k in rng.integers(0, len(data), rng.integers(1, 9)):
+            data[k] ^= 1 << int(rng.integers(0, 8))
+    elif kind == 1:
+        del data[int(rng.integers(0, len(data))) :]
+    elif kind == 2:
+        a, b = sorted(rng.integers(0, len(data), 2))
+        data[a:b] = rng.bytes(int(b - a))
+    else:
+        (size,) = struct.unpack("<Q", data[:8])
+        header = bytes(data[8 : 8 + size])
+        digits = [k for k, c in enumerate(header) if chr(c).isdigit()]
+        if kind == 3:
+            k = int(rng.choice(digits))
+            number = str(rng.choice([-1, 0, 1, 3, 10**6, 2**31, 2**63, 10**30])).encode()
+            header = header[:k] + number + header[k + 1 :]
+        else:
+            a, b = sorted(rng.integers(0, len(header), 2))
+            header = header[:a] + header[b:]
+        data = bytearray(struct.pack("<Q", len(header)) + header + data[8 + size :])
+    return bytes(data)
+
+
+class AnyChecksum:
+    """Whatever a file says its checksum is."""
+
+    def __ne__(self, other):
+        return False
+
+    __hash__ = None
+
+
+def score(model, X):
+    """By every engine that takes it: a hostile network is as exact as any other."""
+    if not isinstance(model, IntegerModel):
+        return model.scores(X)
+    wanted = model.network.scores(X)
+    for kind in (NativeNetwork, SingleNetwork):
+        made = kind.of(model.network)
+        assert made is None or np.array_equal(made.scores(model.network.check(X)), wanted)
+    assert np.array_equal(model.session.run(["scores"], {"inputs": X})[0], wanted)
+    return wanted
+
+
+@pytest.mark.parametrize("shape", [[0, 2**63], [0, 2**64 - 1], [2**62, 0]])
+def test_shapes_that_no_tensor_can_have(shape, tmp_path):
+    path = IntegerModel(quantise(whole_network("dense"))).save(tmp_path / "m.safetensors")
+    content = path.read_bytes()
+    (n,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + n])
+    header["more"] = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + n :])
+    with pytest.raises(InputError) as refusal:
+        load(path)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["damaged", "hostile"])
+@pytest.mark.parametrize("form", ["integers", "images of integers", "float"])
+def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
+    """Damage is refused, in one sentence, always.
+
+    Of a hostile file, whose checksum is right, what reads as a network predicts in bounded memory.
+    """
+    network = whole_network("dense" if form == "integers" else "shortcut")
+    X = np.zeros((2, network.n_features), np.uint8)
+    path = tmp_path / "m.safetensors"
+    if form == "float":
+        network.save(path)
+    else:
+        IntegerModel(quantise(network)).save(path)
+    if not checked:
+        monkeypatch.setattr(storage, "checksum", lambda *_: AnyChecksum())
+    content, refusals = path.read_bytes(), []
+    rng = np.random.default_rng(0)
+    n = 10_000 if request.config.getoption("--thorough") else 300
+    variants = [data for data in (damaged(content, rng) for _ in range(n)) if data != content]
+    for data in variants:
+        path.write_bytes(data)
+        try:
+            model = load(path)
+            if model.n_features == X.shape[1]:
+                score(model, X)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(variants) > 0.97 * n
+    assert len(refusals) == len(variants) if checked else len(refusals) > 0.6 * n
+    assert not any("\n" in sentence for sentence in refusals)
+
+
+AROUND = {"in": [5, 6, 6], "out": 5, "bits": 8, "kernel": 1, "stride": 1, "padding": 0}
+
+
+def set_stage(i, **values):
+    return lambda header: header["stages"][i].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (set_stage(0, **{"in": [1, 10**6, 10**6]}), "is too large"),
+        (set_stage(0, **{"in": [1, 6]}), "neither rows nor images"),
+        (set_stage(0, kernel=10**9), "must be a whole number up to"),
+        (set_stage(0, kernel=7), "do not fill a layer"),
+        (set_stage(0, padding=5000), "kernels would see nothing"),
+        (set_stage(0, **{"in": [1, 5000, 5000]}), "is too large"),
+        (set_stage(0, pool="median"), "unknown pooling"),
+        (set_stage(0, pool="max", window=99), "pooling that does not fit"),
+        (set_stage(2, shortcut=AROUND | {"skip": 9}), "does not fit"),
+        (set_stage(2, shortcut=AROUND | {"stride": 2, "skip": 2}), "of another shape"),
+        (lambda header: header.update(unit=-1.0), "unit of scores"),
+        (lambda header: header.update(unit="x"), "unit of scores"),
+        (lambda header: header.update(unit=1e300), "unit of scores"),
+        (lambda header: header.update(classes=["a", "\ud800", "b", "c"]), "plain and distinct"),
+        (lambda header: header.update(classes=["a", "a", "b", "c"]), "plain and distinct"),
+        (lambda header: header.update(classes=["a", "b"]), "one a class"),
+        (lambda header: header.update(n_features=7), "another number of inputs"),
+        (lambda header: header.update(features=["a"]), "names of inputs"),
+        (lambda header: header.update(stages=[]), "another number of inputs"),
+        (lambda header: header.update(stages="no"), "not a complete model"),
+        (lambda header: header.update(head={"kind": "max"}), "unknown head"),
+        (lambda header: header.pop("stages"), "not a complete model"),
+        (lambda header: header.update(version=2), "newer than 1"),
+    ],
+)
+def test_hostile_headers(change, sentence, tmp_path):
+    path = IntegerModel(quantise(whole_network("shortcut"))).save(tmp_path / "m.safetensors")
+    rewritten(path, lambda header, _: change(header), kind=storage.INTEGERS)
+    with pytest.raises(InputError, match=sentence):
+        read_integers(path)
+
+
+@pytest.mark.parametrize(("weights", "bits"), [("ternary", 2), ("binary", 1)])
+def test_few_values_take_few_bits(weights, bits, tmp_path):
+    digits = load_embedded("digits")
+    X, X_test = ((A * 255 / 16).astype(np.uint8) for A in (digits.X, digits.X_test))
+    for hidden in ((64, 32), ("conv3x3:8:pad1:max2", 32)):
+        settings = TrainSettings.from_options(hidden=hidden, epochs=5, weights=weights)
+        network = train(X, digits.y, settings, image=(1, 8, 8)).network
+        integers = quantise(network)
+        for stage in integers.stages[:-1]:
+            assert set(np.unique(stage.main.weights)) <= {-1, 0, 1}
+        # Rows of few values are not rounded at all: only the last layer's are.
+        path = IntegerModel(integers).save(tmp_path / "m.safetensors")
+        again = load(path)
+        assert np.array_equal(again.scores(X_test), integers.scores(X_test))
+        assert (again.predict(X_test) == network.predict(X_test)).mean() > 0.99
+        sizes = [stage.main.weights.size for stage in integers.stages]
+        numbers = sum(stage.thresholds.nbytes for stage in integers.stages)
+        assert path.stat().st_size < sum(sizes[:-1]) * bits / 8 + sizes[-1] + numbers + 1500
+
+
+def test_packed_weights_that_do_not_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = rng.choice(np.array([-1, 1], np.int8), (5, 7))
+    assert np.array_equal(unpack(pack(weights), 1, (5, 7)), weights)
+    weights[2, 3] = 0
+    assert np.array_equal(unpack(pack(weights), 2, (5, 7)), weights)
+    for bits, shape in ((1, (5, 8)), (3, (5, 7)), (0, (5, 7)), ("2", (5, 7)), (2, (50, 7))):
+        with pytest.raises(InputError, match="do not fill a layer"):
+            unpack(pack(weights), bits, shape)
+    bomb = np.frombuffer(zlib.compress(bytes(10**8)), np.uint8)
+    for shape in ((5, 7), (2**20, 2**20)):
+        with pytest.raises(InputError, match="do not fill a layer"):
+            unpack(bomb, 8, shape)
+    with pytest.raises(InputError, match="cannot be inflated"):
+        unpack(np.arange(9, dtype=np.uint8), 8, (3, 3))

@@ -1,0 +1,220 @@
+"""The consistent forward pass, and model files: round trip and refusals."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import zeroone
+from model_files import rewritten
+from zeroone import load
+from zeroone.analysis.counts import active_inputs, active_units, parameters
+from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Dense
+from zeroone.nn.scaling import Scaling
+
+
+def make(head=None, **changes):
+    rng = torch.Generator().manual_seed(0)
+    scaling = Scaling.fit(torch.randn(20, 4, generator=rng) * 3 + 1)
+    options = {"std": 1.0, "scaling": scaling, "classes": ["cat", "dog", "owl"], **changes}
+    return Network.dense([4, 6, 5, 3], head or HardmaxMSE(0.5), **options)
+
+
+def test_forward_is_the_definition():
+    network = make()
+    X = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    V = (X - network.scaling.centre.numpy()) / float(network.scaling.scale)
+    for op in network.operators[:-1]:
+        V = (V @ op.linear.numpy().T + op.offset.numpy() > 0).astype(np.float32)
+    last = network.operators[-1]
+    scores = V @ last.linear.numpy().T + last.offset.numpy()
+    assert network.scores(X).numpy() == pytest.approx(scores, abs=1e-5)
+    assert network.predict(X).tolist() == np.array(["cat", "dog", "owl"])[scores.argmax(1)].tolist()
+    assert [tuple(bits.shape) for bits in network.bits(X)] == [(10, 6), (10, 5)]
+    assert set(network.bits(X)[0].unique().tolist()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("head", [HardmaxMSE(0.25), SoftmaxCE()])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_saved_network_comes_back_to_the_bit(tmp_path, head, bias, dtype):
+    scaling = Scaling.identity(4, dtype)
+    network = make(head, bias=bias, dtype=dtype, scaling=scaling)
+    path = network.save(tmp_path / "model.safetensors")
+    again = load(path)
+    X = np.random.default_rng(1).normal(size=(50, 4))
+    assert torch.equal(network.scores(X), again.scores(X))
+    assert np.array_equal(network.predict_proba(X), again.predict_proba(X))
+    assert network.predict(X).tolist() == again.predict(X).tolist()
+    assert again.head.describe() == head.describe()
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_probabilities_sum_to_one_and_share_ties():
+    network = make()
+    for op in network.operators:
+        op.weight = torch.zeros_like(op.weight)
+    assert network.predict_proba(np.zeros((2, 4))).tolist() == pytest.approx(
+        np.full((2, 3), 1 / 3), abs=1e-6
+    )
+
+
+def test_active_units_count_what_reaches_the_head():
+    network = make(bias=False)
+    network.operators[2].weight[:, 1:] = 0  # of the 5 units of layer 2 only the first is used
+    network.operators[1].weight[0, 2:] = 0  # and that one listens to 2 of 6
+    network.operators[0].weight[:2, 3] = 0  # which both ignore the last input
+    assert active_units(network) == [2, 1]
+    assert active_inputs(network) == 3
+    assert parameters(network) == 3 * 2 + 2 * 1 + 1 * 3
+
+
+def test_parameters_of_a_full_network():
+    assert parameters(make()) == 5 * 6 + 7 * 5 + 6 * 3
+
+
+def changed_header(path, **changes):
+    rewritten(make().save(path), lambda header, tensors: header.update(changes))
+
+
+def test_foreign_and_broken_files_are_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "model.safetensors"
+
+    def refused(sentence):
+        with pytest.raises(ValueError, match=sentence) as error:
+            load(path)
+        assert "\n" not in str(error.value)
+
+    refused("there is no model file")
+    make().save(path)
+    whole = path.read_bytes()
+    for size in (0, 4, 100, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refused("truncated or not a safetensors file")
+    path.write_bytes(b"\x80\x04pickle" + whole)
+    refused("truncated or not a safetensors file")
+    save_file({"a": torch.zeros(2)}, path)
+    refused("a safetensors file, but not a zeroone model")
+    save_file({"a": torch.zeros(2)}, path, metadata={"zeroone": '{"version": 1}'})
+    refused("has no checksum")
+    for header in ("{", "[" * 100_000, '{"version": ' + "9" * 5000 + "}"):
+        save_file({"a": torch.zeros(2)}, path, metadata={"zeroone": "0" * 64 + " " + header})
+        refused("no readable zeroone header")
+    changed_header(path, version=5)
+    refused("format version 5, newer than 4, the newest this zeroone reads")
+    changed_header(path, version="1")
+    refused("no valid format version")
+    changed_header(path, head=None)
+    refused("not a complete zeroone model")
+    changed_header(path, head={"kind": "sofmax"})
+    refused("unknown head 'sofmax'")
+    changed_header(path, classes=["cat"])
+    refused("1 class labels for a network with 3 outputs")
+    layers = [op.describe() for op in make().operators]
+    changed_header(path, layers=[{**layers[0], "out": 7}, *layers[1:]])
+    refused(r"layer 1 should have weights of shape \(7, 5\), got \(6, 5\)")
+    changed_header(path, layers=[{**layers[0], "kind": "conv9d"}, *layers[1:]])
+    refused("layer 1 is of the unknown kind 'conv9d'")
+    changed_header(path, classes=[["cat"], ["dog"], ["owl"]])
+    refused("class labels that are not plain and distinct")
+    changed_header(path, classes=["cat", "cat", "owl"])
+    refused("class labels that are not plain and distinct")
+    for scale in (torch.tensor(0.0), torch.ones(2)):
+        network = make(scaling=Scaling(torch.zeros(4), scale))
+        network.save(path)
+        refused("a scaling whose scales are not positive, or not as many")
+    network = make()
+    network.operators[1].weight = network.operators[1].weight.double()
+    network.save(path)
+    refused("mixes number formats")
+    network = make()
+    network.operators[0].weight[0, 0] = float("nan")
+    network.save(path)
+    refused("not made of finite numbers")
+
+
+def test_one_wrong_bit_is_seen(tmp_path):
+    path = tmp_path / "model.safetensors"
+    changed_header(path)
+    whole = path.read_bytes()
+    assert make().save(path).read_bytes() == whole
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="its content does not have the checksum it names"):
+        load(path)
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = make().save(tmp_path / "model.safetensors")
+    before = path.read_bytes()
+
+    def full_disk(tensors, name, metadata):
+        name.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("zeroone.utils.storage.save_file", full_disk)
+    with pytest.raises(ValueError, match=r"cannot write .* No space left on device"):
+        make(std=2.0).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+    with pytest.raises(ValueError, match=r"the folder .* does not exist"):
+        make().save(tmp_path / "none" / "model.safetensors")
+
+
+def test_shapes_that_do_not_fit_are_named():
+    def dense(n_in, n_out):
+        return Dense(torch.zeros(n_out, n_in), n_in, bias=False)
+
+    with pytest.raises(
+        ValueError, match="layer 1 gives samples of shape \\(3,\\) but layer 2 takes \\(4,\\)"
+    ):
+        Network([dense(2, 3), dense(4, 2)], SoftmaxCE())
+    with pytest.raises(ValueError, match="the scaling is for 5 features"):
+        Network([dense(2, 3)], SoftmaxCE(), Scaling.identity(5))
+    with pytest.raises(ValueError, match="at least one operator"):
+        Network([], SoftmaxCE())
+    network = make()
+    with pytest.raises(ValueError, match="the network takes 4 features, the data have 5"):
+        network.predict(np.zeros((3, 5)))
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        network.predict(np.full((1, 4), np.nan))
+    with pytest.raises(ValueError, match="no samples"):
+        network.predict(np.zeros((0, 4)))
+
+
+@pytest.mark.parametrize(("name", "value"), [("stride", 0), ("stride", 1.0), ("padding", 10**9)])
+def test_convolutions_that_cannot_be(tmp_path, name, value):
+    plans = [LayerPlan.parse("conv2x2:3")]
+    path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
+    rewritten(path, lambda header, _: header["layers"][0].update({name: value}))
+    with pytest.raises(ValueError, match=f"the {name} of layer 1 must be a whole number"):
+        load(path)
+
+
+def test_half_precision_is_refused_in_one_sentence(tmp_path):
+    path = make().save(tmp_path / "m.safetensors")
+
+    def halve(_, tensors):
+        tensors.update({name: T.bfloat16() for name, T in tensors.items()})
+
+    rewritten(path, halve)
+    with pytest.raises(ValueError, match="another than float32 or float64"):
+        load(path)
+
+
+def test_a_kernel_too_large_in_a_file_is_named_with_its_layer(tmp_path):
+    plans = [LayerPlan.parse("conv3x3:3:pad1"), LayerPlan.parse("conv3x3:2")]
+    path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
+    rewritten(path, lambda header, _: header["layers"][1].update({"in": [3, 2, 4]}))
+    with pytest.raises(ValueError, match=r"layer 2: a kernel of 3 x 3 .*\(3, 2, 4\)"):
+        load(path)
+
+
+def test_a_pipe_is_no_model(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="there is no model file"):
+        zeroone.load(tmp_path / "pipe")

@@ -1,0 +1,120 @@
+"""The operator interface, on Dense and on Conv2d."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from zeroone.exact.blocks import v_step_cg
+from zeroone.exact.objective import evaluate
+from zeroone.exact.penalty import column_norms
+from zeroone.exact.pgm import Phi, lipschitz, pgm
+from zeroone.exact.solver import ExactBCD, ExactSettings
+from zeroone.nn.functional import sum_of_squares
+from zeroone.nn.heads import HardmaxMSE
+from zeroone.nn.layers import Layer
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Conv2d, Dense, gaussian_weight
+from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
+
+CASES = [
+    ("dense", (6,), {}),
+    ("dense", (2, 3, 2), {}),
+    ("conv", (2, 6, 6), {"kernel": 3}),
+    ("conv", (2, 5, 6), {"kernel": 3, "padding": 1}),
+    ("conv", (2, 7, 6), {"kernel": 3, "stride": 2, "padding": 2}),
+    ("conv", (3, 4, 4), {"kernel": 1}),
+]
+
+
+def make(kind, shape, geometry, bias, rng):
+    """An operator to four units, inputs and a residual for it."""
+
+    def normal(*size):
+        return torch.randn(*size, generator=rng, dtype=torch.float64)
+
+    if kind == "dense":
+        op = Dense(normal(4, math.prod(shape) + bias), shape, bias)
+    else:
+        op = Conv2d(normal(4, shape[0] * geometry["kernel"] ** 2 + bias), shape, bias, **geometry)
+    return op, normal(5, *shape), normal(5, *op.shape_out)
+
+
+@pytest.fixture(params=[(*case, bias) for case in CASES for bias in (False, True)], ids=str)
+def case(request, rng):
+    return make(*request.param, rng)
+
+
+def test_apply_and_adjoint_are_transposes(case):
+    op, V, E = case
+    linear_part = op.apply(V) - op.apply(torch.zeros_like(V))
+    assert float((linear_part * E).sum()) == pytest.approx(float((V * op.adjoint(E)).sum()))
+
+
+def test_gram_and_cross_give_the_misfit_of_any_weights(case, rng):
+    op, V, U = case
+    R = U - op.apply(V)
+    phi = Phi(op.weight, op.gram(V), op.cross(R, V), sum_of_squares(R), 1.0, 1.0)
+    other = torch.randn(op.weight.shape, generator=rng, dtype=torch.float64)
+    moved = op.resized(other, op.n_in)
+    assert phi.misfit(other) == pytest.approx(sum_of_squares(U - moved.apply(V)))
+
+
+def test_select_leaves_what_the_other_units_do(case):
+    op, V, _ = case
+    below, above = torch.tensor([0, op.n_in - 1]), torch.tensor([1, 3])
+    smaller = op.select(below, above)
+    others = torch.zeros_like(V)
+    others[:, below] = V[:, below]
+    assert torch.allclose(smaller.apply(V[:, below]), op.apply(others)[:, above])
+    assert (smaller.n_in, smaller.n_out) == (2, 2)
+
+
+def test_the_w_block_empties_whole_units_and_spares_the_bias(case):
+    op, V, U = case
+    R = U - op.apply(V)
+    phi = Phi(op.weight, op.gram(V), op.cross(R, V), sum_of_squares(R), 1.0, 0.1)
+    beta = 0.99 / lipschitz(phi.gram, 1.0, 0.1)
+    W = pgm(phi, lam=1e9, beta=beta, steps=3, group=op.group, n_free=op.n_free)
+    assert column_norms(W, op.group, op.n_free).tolist() == [0.0] * op.n_in
+    assert not op.bias or float(W[:, -1].abs().sum()) > 0
+
+
+def test_the_v_block_needs_only_apply_and_adjoint(case):
+    op, S, U = case
+    V = v_step_cg([U], S, [op], 0.7, tol=1e-12)
+    gradient = op.adjoint(op.apply(V) - U) + 0.7 * (V - S)
+    assert float(gradient.abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("pool", [NoPool(), MaxPool(2), AvgPool(2)], ids=lambda p: p.kind)
+def test_whole_sweeps_run_on_a_convolution(rng, bias, pool):
+    def normal(*shape):
+        return 0.3 * torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    below = Layer(Conv2d(normal(4, 18 + bias), (2, 7, 6), bias, kernel=3), pool)
+    above = Dense(normal(3, math.prod(below.shape_out) + bias), below.shape_out, bias)
+    X, y = normal(12, 84) * 3, torch.arange(12) % 3
+    network = Network([below, above], HardmaxMSE(0.5))
+    settings = ExactSettings(tau=0.1, pi=0.05, gamma=0.01, lam=1e-3, cg_tol=1e-12, pgm_steps=5)
+    solver = ExactBCD(network, X, y, settings)
+    values = [solver.terms.total(solver.weights)]
+    for _ in range(10):
+        values += [block["F"] for block in solver.sweep().blocks]
+    assert all(b <= a + 1e-9 for a, b in pairwise(values))
+    assert values[-1] < values[0]
+    assert solver.terms.total(solver.weights) == pytest.approx(
+        evaluate(network, solver.U, solver.V, y).total(solver.weights)
+    )
+    residuals = solver.residuals()
+    assert set(residuals) == {"U_h", "W", "V", "U"}
+    assert residuals["V"] < 1  # and no more can be said: other blocks moved after it
+
+
+def test_dense_starts_small_with_zero_bias(rng):
+    weight = gaussian_weight(50, 100, std=0.01, bias=True, generator=rng, dtype=torch.float32)
+    op = Dense(weight, 100, bias=True)
+    assert float(op.linear.std()) == pytest.approx(0.01, rel=0.05)
+    assert float(op.offset.abs().max()) == 0

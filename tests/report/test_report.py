@@ -1,0 +1,343 @@
+"""``zeroone report``: one page that needs nobody, in a real browser where there is one."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from browser import browser, complaints, requests, why_not
+from zeroone.data.load import load_data
+from zeroone.nn.network import load
+from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.report import write_report
+from zeroone.report.analysis import Looks, look, weight_images
+from zeroone.report.charts import Scale, Series, line_chart, ticks
+from zeroone.report.images import signed_pixels
+from zeroone.training import TrainSettings, train
+from zeroone.training.text_progress import percent
+from zeroone.training.training_data import known_part
+from zeroone.utils.checks import InputError
+
+VOID = {"meta", "link", "img", "line", "polyline", "circle"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of finished runs: stochastic, exact, convolutional, not on images."""
+    folder = tmp_path_factory.mktemp("runs")
+    digits, tumours = load_data("digits"), load_data("breast-cancer")
+    plans = {
+        "stochastic": (digits, {"hidden": (30, 20), "epochs": 4, "batch": 100, "keep": 0.6}),
+        "exact": (digits, {"hidden": (20,), "solver": "exact", "max_iter": 3, "lam": 1e-4}),
+        "conv": (digits, {"hidden": ("conv3x3:6:max2", 20), "epochs": 2, "batch": 100}),
+        "numbers": (tumours, {"hidden": (10,), "epochs": 2, "batch": 50}),
+    }
+    for name, (split, options) in plans.items():
+        train(
+            split.X,
+            split.y,
+            TrainSettings.from_options(**options),
+            test=split.test,
+            name=split.name,
+            image=split.shape,
+            out=folder / name,
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    """The page of all four."""
+    paths = [runs / name for name in ("stochastic", "exact", "conv", "numbers")]
+    return write_report(paths, runs / "report.html")
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order, and counts them."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_asks_for_nothing(page):
+    text = page.read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert set(tags.ids) == {"summary", "curves", "confusions", "mistakes", "weights", "inputs"} | {
+        "settings",
+        "machine",
+    }
+    assert len(set(tags.ids)) == len(tags.ids)
+    assert "default-src 'none'" in text
+    assert not re.search(r"(src|href)=\"(?!data:)", text)
+    assert "http://" not in text
+    assert "https://" not in text
+    assert tags.seen.count("script") == 0
+
+
+def test_the_page_says_what_the_records_say(page, runs):
+    text = page.read_text(encoding="utf-8")
+    for name in ("stochastic", "exact", "conv", "numbers"):
+        record = json.loads((runs / name / "record.json").read_text(encoding="utf-8"))
+        assert f"{100 * record['result']['test_error']:.2f}%" in text
+        assert f"{record['result']['parameters']:,}" in text
+        assert record["commit"] in text
+    for term in ("sparsity", "ridge", "coupling", "activation"):
+        assert f">{term}</li>" in text
+    assert text.count("<figcaption>Active units</figcaption>") == 4
+    assert text.count("<figcaption>Bits flipped</figcaption>") == 4
+    assert text.count("<figcaption>Objective by term</figcaption>") == 1
+    assert "stochastic.keep" in text
+
+
+def test_looks_are_counted_on_the_test_part(runs):
+    split, network = load_data("digits"), load(runs / "stochastic/model.safetensors")
+    part = known_part(*split.test, network.classes, network.n_features, network.dtype)
+    looks = look(network, part, split, "test")
+    predicted = network.predict(split.test[0])
+    expected = np.zeros((10, 10), dtype=int)
+    np.add.at(expected, (split.test[1], predicted), 1)
+    assert looks.confusion == expected.tolist()
+    wrong = np.flatnonzero(predicted != split.test[1])
+    assert {m.sample for m in looks.mistakes} <= set(wrong)
+    assert len(looks.mistakes) == min(24, len(wrong))
+    surest = network.predict_proba(split.test[0]).max(axis=1)[wrong].max()
+    assert looks.mistakes[0].probability == pytest.approx(surest)
+    assert [m.probability for m in looks.mistakes] == sorted(
+        (m.probability for m in looks.mistakes), reverse=True
+    )
+    first = looks.mistakes[0]
+    assert (first.truth, first.guess) == (
+        str(split.test[1][first.sample]),
+        str(predicted[first.sample]),
+    )
+    assert looks.noise["errors"][0] == pytest.approx(len(wrong) / len(predicted))
+
+
+def test_many_classes_are_listed_not_tabled():
+    confusion = np.zeros((21, 21), dtype=int)
+    confusion[3, 4], confusion[7, 1] = 5, 9
+    np.fill_diagonal(confusion, 100)
+    looks = Looks("test", [f"class {k}" for k in range(21)], confusion.tolist(), [])
+    assert not looks.tabled
+    assert looks.frequent == [("class 7", "class 1", 9), ("class 3", "class 4", 5)]
+
+
+def test_weights_are_images_of_the_units_that_matter_most(runs):
+    network = load(runs / "stochastic/model.safetensors")
+    assert len(weight_images(network, (1, 8, 8))) == network.operators[0].n_out
+    assert weight_images(network, None) == []
+    assert len(weight_images(load(runs / "conv/model.safetensors"), (1, 8, 8))) == 6
+    red, white, blue = signed_pixels(np.array([[2.0, 0.0, -2.0]]))[0]
+    assert red[0] > red[2]
+    assert blue[2] > blue[0]
+    assert list(white) == [255, 255, 255]
+
+
+def test_a_record_alone_has_curves_and_says_what_is_missing(runs, tmp_path):
+    record = tmp_path / "record.json"
+    record.write_bytes((runs / "stochastic/record.json").read_bytes())
+    text = write_report([record], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "There is no model beside the record." in text
+    assert "<h2>Curves</h2>" in text
+    assert "<h2>Confusions</h2>" not in text
+    assert "in Gaussian noise" not in text
+    assert "mistakes, weights and noise are not shown" in text
+    content = json.loads(record.read_text(encoding="utf-8"))
+    part = next(iter(content["data"]["samples"]))
+    content["result"]["noise"] = {"part": part, "levels": [0, 0.5], "errors": [0.1, 0.4]}
+    record.write_text(json.dumps(content), encoding="utf-8")
+    text = write_report([record], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"Error of the {part} part in Gaussian noise" in text
+    assert "mistakes and weights are not shown" in text
+    content["result"]["noise"]["errors"].pop()
+    record.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match="record"):
+        write_report([record], tmp_path / "page.html")
+    beside = write_report([runs / "stochastic/record.json"], tmp_path / "page.html")
+    assert "<h2>Confusions</h2>" in beside.read_text(encoding="utf-8")
+
+
+def moved(runs, folder, change):
+    """A copy of a run whose record was changed."""
+    folder.mkdir()
+    record = json.loads((runs / "stochastic/record.json").read_text(encoding="utf-8"))
+    change(record)
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes((runs / "stochastic/model.safetensors").read_bytes())
+    return folder
+
+
+def test_the_initial_process_has_a_line_and_settings(runs, tmp_path):
+    digits = load_data("digits")
+    train_on_body(
+        digits.X,
+        digits.y,
+        InitialSettings("tiny", epochs=1, batch=100),
+        TrainSettings.from_options(hidden=(8,), epochs=1, batch=100),
+        test=digits.test,
+        image=digits.shape,
+        name="digits",
+        out=tmp_path / "on-body",
+    )
+    paths = [runs / "numbers", tmp_path / "on-body"]
+    text = write_report(paths, tmp_path / "page.html").read_text(encoding="utf-8")
+    record = json.loads((tmp_path / "on-body/record.json").read_text(encoding="utf-8"))
+    line = text.split("on-body: initial process</th>")[1].split("</tr>")[0]
+    assert text.count("initial process</th>") == 1
+    assert percent(record["initial"]["result"]["test_error"]) in line
+    assert f"{record['initial']['result']['parameters']:,}" in line
+    assert "by Adam: 1 epochs" in line
+    assert "initial.rival.body" in text
+    Tags().feed(text)
+
+
+def test_without_the_data_the_rest_is_shown(runs, tmp_path):
+    folder = moved(runs, tmp_path / "run", lambda record: record["data"].update(name="gone.npz"))
+    text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Its data were not found: there is no data file gone.npz" in text
+    again = write_report([folder], tmp_path / "page.html", data=["digits"])
+    assert "<h2>Confusions</h2>" in again.read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="takes 64 features, the data have 30"):
+        write_report([folder], tmp_path / "page.html", data=["breast-cancer"])
+    with pytest.raises(InputError, match="once or once a run: 3 for 2 runs"):
+        write_report([folder] * 2, tmp_path / "page.html", data=["digits"] * 3)
+
+
+def test_other_data_of_the_same_name_are_not_looked_at(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    digits = load_data("digits")
+    np.savez("digits.npz", X=digits.X[:, ::-1], y=digits.y)
+    train(
+        digits.X[:, ::-1],
+        digits.y,
+        TrainSettings.from_options(hidden=(8,), epochs=1, batch=100),
+        name="digits",
+        out=tmp_path / "own",
+    )
+    text = write_report([tmp_path / "own"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "digits holds other samples or labels than those of the run" in text
+    found = write_report([tmp_path / "own"], tmp_path / "page.html", data=["digits.npz"])
+    text = found.read_text(encoding="utf-8")
+    assert "Samples of the train part" in text
+    assert "Error of the train part in Gaussian noise" in text
+    with pytest.raises(InputError, match="other samples or labels"):
+        write_report([tmp_path / "own"], tmp_path / "page.html", data=["digits"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.pop("machine"),
+        lambda record: record.update(result=None),
+        lambda record: record["result"].pop("operations"),
+        lambda record: record["result"].update(parameters=None),
+        lambda record: record["history"][1].pop("iteration"),
+        lambda record: record.update(history=[]),
+        lambda record: record.update(initial={"result": {}, "settings": {}, "n_iter": 1}),
+        lambda record: record.update(initial="none"),
+    ],
+)
+def test_records_that_are_not_whole(runs, tmp_path, change):
+    with pytest.raises(InputError, match="not the whole record of a training run"):
+        write_report([moved(runs, tmp_path / "run", change)], tmp_path / "page.html")
+
+
+def test_what_is_no_number_is_a_gap(runs, tmp_path):
+    def change(record):
+        record["history"][1].update(loss=None, flipped=[None, 0.1], test_error=None)
+        record["history"][2].update(loss=1e308, flipped=[])
+        record["settings"]["seed"] = "<script>"
+        del record["commit"]
+
+    folder = moved(runs, tmp_path / "run", change)
+    text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "nan" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_names_are_not_markup(runs, tmp_path):
+    folder = tmp_path / "<b>&amp;"
+    folder.mkdir()
+    (folder / "record.json").write_bytes((runs / "exact/record.json").read_bytes())
+    text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<b>&amp;" not in text.replace("<b>&amp;</b>", "")
+    assert "&lt;b&gt;&amp;amp;" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "there is no record"),
+        ("{", "is not a readable record"),
+        ('{"schema": 1}', "is not the whole record of a training run|not a record of this version"),
+    ],
+)
+def test_what_is_no_run(tmp_path, content, sentence):
+    if content is not None:
+        (tmp_path / "record.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=sentence):
+        write_report([tmp_path], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_scales_and_ticks():
+    assert ticks(0, 10) == [0, 2, 4, 6, 8, 10]
+    assert ticks(0.13, 0.94) == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    scale = Scale.fit([0.5, 50.0], log=True)
+    assert scale.place(5.0) == pytest.approx(0.5)
+    assert scale.ticks() == pytest.approx([1, 10])
+    assert Scale.fit([0.5, 30.0], log=True).ticks() == pytest.approx([1, 10])
+    assert Scale.fit([2.0, 60.0], log=True).ticks() == pytest.approx([2, 5, 10, 20, 50])
+    assert len(Scale.fit([1e-8, 1e30], log=True).ticks()) < 8
+    assert not Scale.fit([0.0, 50.0], log=True).log
+    flat = Scale.fit([3.0, 3.0])
+    assert 0 < flat.place(3.0) < 1
+    assert Scale.fit([3.0, 4.0], zero=True).low == 0
+
+
+def test_charts_leave_gaps_and_escape():
+    values = [None, 5.0, 7.0, float("inf"), float("nan")]
+    chart = line_chart("a<b", "x", "y", [Series("s&t", range(5), values)])
+    assert chart.count("<circle") == 2
+    assert line_chart("z", "x", "y", [Series("s", [0, 1], [0, 9])], log=True).count("<circle") == 1
+    assert "a&lt;b" in chart
+    assert "s&amp;t: 1, 5" in chart
+    assert line_chart("none", "x", "y", [Series("s", [0], [None])]) == ""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+def test_the_page_in_a_browser(page, width, dark):
+    with browser(width=width, dark=dark) as driver:
+        driver.get(page.as_uri())
+        assert complaints(driver) == []
+        assert requests(driver) == []
+        shown = driver.execute_script(
+            "return [...document.querySelectorAll('svg polyline')].map(line => {"
+            " const box = line.getBoundingClientRect();"
+            " return [box.width, getComputedStyle(line).stroke]; })"
+        )
+        assert len(shown) > 20
+        assert all(wide > 0 and stroke != "none" for wide, stroke in shown)
+        images = "return [...document.images].every(i => i.complete && i.naturalWidth > 0)"
+        assert driver.execute_script(images)
+        across = "return [document.documentElement.scrollWidth, window.innerWidth]"
+        needed, there = driver.execute_script(across)
+        assert needed <= there  # nothing sticks out to the side, on a phone either
+        back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert back == ("rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)")

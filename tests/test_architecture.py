@@ -1,0 +1,22 @@
+"""The tree in docs/architecture.md is that of the package."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_tree_has_every_package_and_no_other():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    (tree,) = re.findall(r"^```text\nsrc/zeroone/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(tree.splitlines()) <= 40
+    named, package = set(), Path()
+    for line in tree.splitlines():
+        indent, name = re.fullmatch(r"( +)(\S+)  .+", line).groups()
+        package = package if len(indent) > 2 else Path(name)
+        path = package / name if len(indent) > 2 else package
+        assert (ROOT / "src/zeroone" / path).exists(), path
+        if name.endswith("/") and len(indent) == 2:
+            named.add(package.name)
+    folders = (ROOT / "src/zeroone").iterdir()
+    assert named == {path.name for path in folders if any(path.glob("*.py"))}
