@@ -97,6 +97,8 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(pipe, "started", None)
+    # A server that something else has started knows no such variables.
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
