@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind, layer_kind
 from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
-from zeroone.optim.preconditioner import LowRank, Preconditioner
+from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
 from zeroone.optim.projection import WEIGHTS, project
 from zeroone.optim.removal import Removal
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
@@ -111,6 +111,7 @@ class BCD(Optimizer):
         self.observer = ACTIVE[self.model] = Observer(self.layers, steps)
         self.moments: dict[str, Preconditioner] = {}  # of each layer's inputs
         self.residuals: dict[str, LowRank] = {}  # of each hidden layer's residuals
+        self._unit_maps: dict[str, UnitMap] = {}  # made of them, until they change
         self.hidden: set[str] = set()  # the layers with a Step after them
         super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
         for group in self.param_groups:
@@ -249,6 +250,7 @@ class BCD(Optimizer):
                 raise InputError(
                     f"BCD saw no inputs of {name}: call it as a module, in training mode."
                 )
+        self._unit_maps.clear()
         k = sum(early < self.k for early in EARLY) + max(0, self.k - 1) // OBSERVE_EVERY
         for name, found in seen.items():
             kind = self.layers[name]
@@ -294,11 +296,9 @@ class BCD(Optimizer):
         shape = grad.shape[:2]
         bias = kind.bias if kind.bias is not None and kind.bias.requires_grad else None
         bias_grad = None if bias is None or bias.grad is None else bias.grad.view(shape)
-        residuals = None
-        if name in self.residuals:
-            scale = state["variance"].sqrt()
-            residuals = self.residuals[name].unit_map(RESIDUAL_DAMPING, scale)
-        solution = self.moments[name].solve(grad, bias_grad, group["damping"], residuals)
+        solution = self.moments[name].solve(
+            grad, bias_grad, group["damping"], self._unit_map(name, state)
+        )
         if name in self.hidden:
             variance = state["variance"].view(shape)
             moved = (variance * solution.change).mean().sqrt()
@@ -322,11 +322,19 @@ class BCD(Optimizer):
         if few_valued:
             self.project(name)
 
+    def _unit_map(self, name: str, state: dict[str, Any]) -> UnitMap | None:
+        """What divides a hidden layer's residuals by their own second moment."""
+        if name not in self._unit_maps and name in self.residuals:
+            scale = state["variance"].sqrt()
+            self._unit_maps[name] = self.residuals[name].unit_map(RESIDUAL_DAMPING, scale)
+        return self._unit_maps.get(name)
+
     def replace(self, module: nn.Module, name: str, data: Tensor) -> None:
         """Give a module a parameter of another size, with the old one's place and state.
 
         The old one stays as it is for whoever still holds a graph with it.
         """
+        self._unit_maps.clear()
         old = getattr(module, name)
         new = nn.Parameter(data, requires_grad=old.requires_grad)
         setattr(module, name, new)
@@ -396,7 +404,7 @@ class BCD(Optimizer):
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
         self.k, self.hidden = own["k"], set(own["hidden"])
-        self.moments, self.residuals = {}, {}
+        self.moments, self.residuals, self._unit_maps = {}, {}, {}
         for name, tensors in own["moments"].items():
             self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))
         for name, tensors in own["residuals"].items():

@@ -191,7 +191,8 @@ class BCDTrainer(ModuleTrainer):
         """For each hidden layer the names of its units and their bits."""
         if self.probe is None:
             return []
-        hidden = self.model.hidden_bits(self.probe)
+        parts = [self.model.hidden_bits(rows) for rows in self.probe.split(PROBE // 4)]
+        hidden = [torch.cat(bits).bool() for bits in zip(*parts, strict=True)]
         return [(self._units(i, bits.shape[1]), bits) for i, bits in enumerate(hidden)]
 
     def _units(self, i: int, n: int) -> Tensor:
