@@ -64,7 +64,7 @@ def test_positions_are_scattered():
     module = nn.Conv2d(1, 1, 1)
     places = torch.arange(64.0).view(1, 1, 8, 8).expand(256, 1, 8, 8)
     seen = layer_kind(module).rows(places, torch.arange(256), 256)[0].flatten()
-    assert len(seen) == 256
+    assert len(seen) == ROWS
     assert int(seen.long().bincount(minlength=64).min()) >= 1
     assert int(seen.long().bincount(minlength=64).max()) <= 12
 

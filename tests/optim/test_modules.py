@@ -10,6 +10,7 @@ from optim.modules import Branches, Normed, Recurrent, Separable, Stream, Words,
 from optim.training import digits, error, mlp, problem, seeded, train, train_batch
 from zeroone.nn import Step
 from zeroone.optim import BCD
+from zeroone.optim.bcd import default_damping
 from zeroone.optim.layers import ROWS
 from zeroone.optim.observer import thresholds_apart
 from zeroone.optim.preconditioner import RANK
@@ -176,7 +177,7 @@ def test_a_batch_moves_hidden_layers_as_far_as_it_is_told(move):
 def test_the_head_takes_a_share_of_its_solution():
     """With no damping worth the name: of the least squares fit to the residuals."""
     X, y = (T[:ROWS] for T in problem(torch.float64))
-    model = seeded(mlp, 20, 40, RANK, 3).double()
+    model = seeded(mlp, 20, 40, RANK - 1, 3).double()
     bcd = BCD(model, 1000, head_step=0.3, damping=1e-9, balance=False)
     with torch.no_grad():
         bits = model[:4](X)
@@ -188,3 +189,12 @@ def test_the_head_takes_a_share_of_its_solution():
     fitted = V @ torch.linalg.lstsq(V, E, driver="gelsd").solution
     with torch.no_grad():
         torch.testing.assert_close(model[4](bits) - before, 0.3 * fitted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_longer_training_is_damped_more():
+    steps = (None, 1, 1000, 1500, 2000, 10**6)
+    expected = (0.04, 0.01, 0.01, 0.025, 0.04, 0.04)
+    assert [default_damping(total) for total in steps] == pytest.approx(expected)
+    model = seeded(mlp)
+    assert BCD(model, 1500).param_groups[0]["damping"] == pytest.approx(0.025)
+    assert BCD(model, 1500, damping=0.5).param_groups[0]["damping"] == 0.5

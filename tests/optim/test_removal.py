@@ -144,7 +144,7 @@ def test_keep_halves(name):
 LEFT_BY_LAM = {
     "pooling and flattening": (convnet, 0.35),
     "BatchNorm": (Normed, 0.35),
-    "recurrent": (Recurrent, 0.35),
+    "recurrent": (Recurrent, 0.38),
 }
 
 
@@ -159,17 +159,22 @@ def test_lam_makes_units_leave(name):
 
 
 def test_lam_is_a_price_and_empties_columns_of_inputs():
+    """Over four starts: the higher the price, the fewer units and inputs are left."""
     X, y = problem()
     widths, dead = [], []
     for lam in (0.15, 0.2, 0.3):
-        model = seeded(mlp)
-        bcd = train_batches(model, X, y, 120, lam=lam)
-        widths.append(len(model[0].weight))
-        dead.append(bcd.state[model[0].weight].get("dead", torch.zeros(20).bool()))
-        assert float(model[0].weight.detach()[:, dead[-1]].abs().sum()) == 0
-        assert error(model, X, y) < 0.2
-    assert 40 > widths[0] > widths[1] > widths[2] > 1
-    assert 0 < int(dead[1].sum()) < int(dead[2].sum()) < 20
+        widths.append(0)
+        dead.append(0)
+        for seed in range(4):
+            model = seeded(mlp, seed=seed)
+            bcd = train_batches(model, X, y, 120, lam=lam)
+            gone = bcd.state[model[0].weight].get("dead", torch.zeros(20).bool())
+            assert float(model[0].weight.detach()[:, gone].abs().sum()) == 0
+            assert error(model, X, y) < 0.2
+            widths[-1] += len(model[0].weight)
+            dead[-1] += int(gone.sum())
+    assert 4 * 40 > widths[0] > widths[1] > widths[2] > 4
+    assert 0 < dead[1] < dead[2] < 4 * 20
 
 
 def test_tokens_and_their_units():

@@ -74,7 +74,7 @@ def test_one_batch_by_hand(normal):
     W = [op.weight.numpy().copy() for op in network.operators]
     trainer = BCDTrainer(network, StochasticSettings(), 10)
     trainer.update(X, y, torch.Generator())
-    expected, _ = bcd_batch(W, {}, X.numpy(), y.numpy(), move=0.08, head_step=0.3, damping=0.04)
+    expected, _ = bcd_batch(W, {}, X.numpy(), y.numpy(), move=0.08, head_step=0.3, damping=0.01)
     for op, weight in zip(trainer.model.operators, expected, strict=True):
         np.testing.assert_allclose(op.weight.numpy(), weight, rtol=1e-9, atol=1e-12)
 
@@ -125,8 +125,8 @@ def test_hidden_layers_move_unless_rounding_is_at_one_half():
         before, after = first.hidden_bits(X), last.hidden_bits(X)
         return min(float((a != b).float().mean()) for a, b in zip(after, before, strict=True))
 
-    assert flipped(u_rule="half", move=0.02) < 0.05
-    assert flipped(move=0.02) > 0.1
+    assert flipped(u_rule="half", move=0.02, damping=0.04) < 0.05
+    assert flipped(move=0.02, damping=0.04) > 0.1
 
 
 def test_the_schedules():

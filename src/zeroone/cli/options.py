@@ -82,7 +82,7 @@ def solver_options(command: Command) -> Command:
             float,
             "stochastic: label smoothing, or its like for hardmax (default: 0.1).",
         ),
-        ("damping", float, "stochastic: damping of the W block (default: 0.04)."),
+        ("damping", float, "stochastic: damping of the W block (default: by the length)."),
         ("head-step", float, "stochastic: step of the last W block (default: 0.3)."),
         ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
         ("move", float, "stochastic: step of the hidden W blocks (default: 0.08)."),

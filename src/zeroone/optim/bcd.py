@@ -31,6 +31,8 @@ from zeroone.utils.checks import InputError, count, not_negative, one_of, positi
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 RESIDUAL_DAMPING = 1.0  # of the preconditioner on the side of the units, times their mean variance
+# Damping also regularises, so a long training needs more of it: the default by its batches.
+SHORT, LONG = (1000, 0.01), (2000, 0.04)
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
 ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
@@ -56,7 +58,7 @@ class BCD(Optimizer):
         move: float = 0.08,
         head_step: float = 0.3,
         window: float = 1.0,
-        damping: float = 0.04,
+        damping: float | None = None,
         weights: str = "real",
         keep: float | None = None,
         lam: float = 0.0,
@@ -77,7 +79,9 @@ class BCD(Optimizer):
             head_step: the share of the W block's solution that layers with no Step after them take;
                 falls to a tenth. The loss must be a mean over the samples of a batch.
             window: |u| in units of its spread up to which a bit may flip; falls to a half.
-            damping: of the W block, relative to the total variance of the layer's inputs.
+            damping: of the W block, relative to the total variance of the layer's inputs. None
+                chooses by the length of the training: 0.01 for up to 1,000 batches, 0.04 from 2,000
+                on, and in proportion between them.
             weights: 'real', or 'ternary' or 'binary' weights of the hidden layers, each unit's
                 times a scale that the step ignores.
             keep: the share of hidden units to keep; the others are removed while training.
@@ -97,6 +101,8 @@ class BCD(Optimizer):
         """
         self.total_steps = None if total_steps is None else count("total_steps", total_steps)
         self.k = 0  # batches done
+        if damping is None:
+            damping = default_damping(self.total_steps)
         defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
         defaults["weights"] = weights
         self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
@@ -419,6 +425,15 @@ class BCD(Optimizer):
     def _moved(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors where a layer's weights are."""
         return {key: T.to(self.layers[name].weight.device) for key, T in tensors.items()}
+
+
+def default_damping(total_steps: int | None) -> float:
+    """The damping for a training of so many batches; None is for one without an end."""
+    (short, least), (long, most) = SHORT, LONG
+    if total_steps is None:
+        return most
+    share = min(max((total_steps - short) / (long - short), 0.0), 1.0)
+    return least + share * (most - least)
 
 
 def _inner(model: nn.Module) -> nn.Module:

@@ -170,9 +170,9 @@ class ConvKind(LayerKind):
             sides.append(x.shape[2 + d])
         positions = math.prod(sides)
         each = max(1, min(positions, ROWS // max(1, total)))
-        stride = max(1, total // (4 * ROWS))  # of huge batches not every sample
+        stride = max(1, total // ROWS)  # of large batches not every sample
         samples = (numbers % stride == 0).nonzero().flatten().repeat_interleave(each)
-        of_rows = numbers[samples] * each + torch.arange(len(samples)) % each
+        of_rows = numbers[samples] // stride * each + torch.arange(len(samples)) % each
         at = torch.unravel_index(of_rows * SCATTER % 2**31 % positions, sides)
         index: Any = (samples.to(x.device), slice(None), *(i.to(x.device) for i in at))
         patches = x[index]

@@ -32,7 +32,8 @@ class StochasticSettings:
         their own spread; falls linearly to 0
     head_step: the share of the W block's solution that the last layer takes; falls to a tenth
     window: |b| up to which a bit may flip, in units of its spread; falls to a half
-    damping: of the W block, relative to the total variance of the layer's inputs
+    damping: of the W block, relative to the total variance of the layer's inputs; None takes 0.01
+        for up to 1,000 batches, 0.04 from 2,000 on, and between them in proportion
     u_rule: 'expected' or 'drawn' randomised rounding, 'half', the printed one, or one of your own
         (see ``nn.register_u_rule``)
     smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a lead
@@ -51,7 +52,7 @@ class StochasticSettings:
     move: float = 0.08
     head_step: float = 0.3
     window: float = 1.0
-    damping: float = 0.04
+    damping: float | None = None
     u_rule: str = "expected"
     smoothing: float = 0.1
     input_dropout: float | None = None
@@ -68,7 +69,7 @@ class StochasticSettings:
             if getattr(self, name) is not None and share(name, getattr(self, name)) == 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
         for name in ("move", "head_step", "window", "damping"):
-            if positive(name, getattr(self, name)) > 1e30:
+            if getattr(self, name) is not None and positive(name, getattr(self, name)) > 1e30:
                 raise InputError(f"{name} must be at most 1e30.")
         one_of("u_rule", self.u_rule, U_RULES)
         one_of("weights", self.weights, WEIGHTS)

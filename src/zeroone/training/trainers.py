@@ -191,7 +191,7 @@ class BCDTrainer(ModuleTrainer):
         """For each hidden layer the names of its units and their bits."""
         if self.probe is None:
             return []
-        parts = [self.model.hidden_bits(rows) for rows in self.probe.split(PROBE // 4)]
+        parts = [self.model.hidden_bits(rows) for rows in torch.split(self.probe, PROBE // 4)]
         hidden = [torch.cat(bits).bool() for bits in zip(*parts, strict=True)]
         return [(self._units(i, bits.shape[1]), bits) for i, bits in enumerate(hidden)]
 
