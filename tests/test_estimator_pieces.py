@@ -1,5 +1,6 @@
 """The classifier learns in pieces and goes on: ``partial_fit``, ``warm_start``."""
 
+import math
 import pickle
 from types import SimpleNamespace
 
@@ -160,8 +161,8 @@ def test_pieces_after_a_failure_and_other_settings(monkeypatch):
     clf = ZeroOneClassifier((20,)).partial_fit(X[:500], y[:500], classes=range(10))
     good = clf.network_
     with monkeypatch.context() as broken:
-        never = SimpleNamespace(isfinite=lambda _: False)
-        broken.setattr("zeroone.training.online.math", never)
+        never = SimpleNamespace(**vars(math) | {"isfinite": lambda _: False})
+        broken.setattr("zeroone.training.epochs.math", never)
         with pytest.raises(ValueError, match="diverged"):
             clf.partial_fit(X[500:900], y[500:900])
     assert clf.network_ is good
