@@ -22,22 +22,13 @@ INTERVAL = 0.2  # seconds; not every short epoch is worth a write
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """How far a run has come."""
 
-    Attributes:
-        history: one entry per iteration.
-        best: the best weights by validation error, if patience needs them.
-        best_error: their validation error.
-        best_iteration: their iteration.
-        resumed: the iterations after which the run was resumed.
-
-    """
-
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, Any]]  # one entry per iteration; the first is the untrained network's
+    best: dict[str, Tensor] = field(default_factory=dict)  # state with the best validation error
     best_error: float | None = None
     best_iteration: int = 0
-    resumed: list[int] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)  # the iterations after which it was resumed
 
 
 class StaleStateError(InputError):

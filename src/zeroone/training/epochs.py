@@ -35,17 +35,10 @@ class BatchPlan:
     """The number of epochs and batches, and everything random about them.
 
     No random state passes from one epoch to the next, so that a resumed run repeats it.
-
-    Attributes:
-        epochs: passes over the training part.
-        batches: batches per epoch.
-        input_dropout: the share of inputs to set to their mean.
-        seed: the seed of the run.
-
     """
 
     epochs: int
-    batches: int
+    batches: int  # per epoch
     input_dropout: float
     seed: int
 
@@ -148,11 +141,7 @@ class Epochs:
     def __post_init__(self) -> None:
         self.limit = self.batch_plan.epochs
         self.at_limit: Stop = (Status.COMPLETED, f"all {self.limit} epochs are done")
-
-    @property
-    def plan(self) -> dict[str, int]:
-        """The number of epochs and of batches per epoch."""
-        return {"epochs": self.batch_plan.epochs, "batches": self.batch_plan.batches}
+        self.plan = {"epochs": self.limit, "batches": self.batch_plan.batches}
 
     @property
     def model(self) -> Model:

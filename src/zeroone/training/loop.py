@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -44,10 +44,7 @@ class Learner(Protocol):
 
     limit: int  # the number of iterations
     at_limit: Stop  # how training ends when they are done
-
-    @property
-    def plan(self) -> dict[str, int]:
-        """The planned amount of work, for the record."""
+    plan: dict[str, int]  # the amount of work, for the record
 
     @property
     def model(self) -> Model:
@@ -70,8 +67,7 @@ class Learner(Protocol):
         """Continue from the result of ``state()``."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a run ended."""
 
     progress: Progress

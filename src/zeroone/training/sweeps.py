@@ -20,11 +20,7 @@ class Sweeps:
         self.solver, self.own = solver, own
         self.limit = solver.settings.max_iter
         self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
-
-    @property
-    def plan(self) -> dict[str, int]:
-        """The largest number of sweeps."""
-        return {"sweeps": self.limit}
+        self.plan = {"sweeps": self.limit}
 
     @property
     def model(self) -> Network:

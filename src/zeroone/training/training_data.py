@@ -32,20 +32,15 @@ Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 class Subset:
     """Some samples: checked raw inputs and class numbers.
 
-    Attributes:
-        X: the inputs; of sharded data, only those of this rank.
-        y: the class numbers, of the samples of all ranks.
-        sample_weight: how often each sample counts, 1 on average; None counts each once.
-        here: of sharded data, the numbers of this rank's samples, in rising order; None for all.
-        written: the fingerprint of sharded inputs, taken when they were written.
-
+    Of sharded data, ``here`` holds the numbers of this rank's samples in rising order. ``X`` has
+    the inputs of just these, ``y`` and ``sample_weight`` belong to the samples of all ranks.
     """
 
     X: Rows
     y: Tensor
-    sample_weight: Tensor | None = None
+    sample_weight: Tensor | None = None  # how often each sample counts, 1 on average
     here: Tensor | None = None
-    written: str = ""
+    written: str = ""  # the fingerprint of sharded inputs, taken when they were written
 
     def rows(self, rows: Tensor | NDArray[Any]) -> "Subset":
         """Select samples by their numbers or by a mask."""
@@ -114,26 +109,15 @@ class Subset:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run learns from: parts of the data, their scaling, the classes.
+    """What a run learns from: parts of the data, their scaling, the classes."""
 
-    Attributes:
-        parts: ``train`` and, if there are any, ``validation`` and ``test``.
-        scaling: the scaling of the inputs, fitted on the training part.
-        classes: the labels, in the order of the class numbers.
-        name: what the record calls the data.
-        image: channels, height and width of a sample that is an image.
-        features: the backbone's outputs; the parts hold these instead of the raw inputs.
-        raw: with features, the parts with the raw inputs.
-
-    """
-
-    parts: dict[str, Subset]
+    parts: dict[str, Subset]  # train and, if there are any, validation and test
     scaling: Scaling
     classes: list[ClassLabel]
     name: str | None = None
-    image: Shape | None = None
-    features: Features | None = None
-    raw: dict[str, Subset] = field(default_factory=dict)
+    image: Shape | None = None  # channels, height, width of a sample that is an image
+    features: Features | None = None  # of a backbone: the parts hold these as inputs
+    raw: dict[str, Subset] = field(default_factory=dict)  # with features: parts with raw inputs
 
     def __post_init__(self) -> None:
         n, image = self.n_features, self.image
