@@ -142,7 +142,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
         if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
             raise InputError(
-                f"warm_start goes on with hidden={self._hidden}, not {settings.hidden}."
+                f"warm_start continues with hidden={self._hidden}, not {settings.hidden}."
             )
         run = train(
             X,
@@ -234,7 +234,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.network_.predict_proba(inputs)
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the scores of each sample, one column per class; of two classes, the difference."""
+        """Return the scores, one column per class; of two classes, their difference."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 

@@ -131,13 +131,8 @@ def train(
         raise InputError("resume needs the folder of the run, out=...")
     device = find_device(settings.device)
     task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
-    if start is None:
-        network = make_network(task, settings)
-    else:
-        network = deepcopy(check_start(start, task, settings))
-    if feature_names is not None:
-        network.name_features(feature_names)
-    task = replace(task, scaling=network.to(device).scaling)
+    network = _start(task, settings, start, feature_names).to(device)
+    task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
     checkpoint = None
     if out is not None:
@@ -187,6 +182,22 @@ def open_checkpoint(
     return checkpoint
 
 
+def _start(
+    task: TrainingData,
+    settings: TrainSettings,
+    start: Network | None,
+    feature_names: Sequence[str] | None,
+) -> Network:
+    """Return a new network, or a copy of the one to start from."""
+    if start is None:
+        network = make_network(task, settings)
+    else:
+        network = deepcopy(check_start(start, task, settings))
+    if feature_names is not None:
+        network.name_features(feature_names)
+    return network
+
+
 def make_network(task: TrainingData, settings: TrainSettings) -> Network:
     """Build a network with random weights."""
     std = settings.init_std
@@ -209,7 +220,7 @@ def make_network(task: TrainingData, settings: TrainSettings) -> Network:
 def check_start(start: Network, task: TrainingData, settings: TrainSettings) -> Network:
     """Require a network for these inputs and classes, with these layers and this head."""
     if start.body is not None:
-        raise InputError("a network on a body cannot be trained further.")
+        raise InputError("a network on a backbone cannot be trained further.")
     if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
         raise InputError("the network to begin with has other inputs or classes than the data.")
     plans, hidden = settings.plans, start.layers[:-1]

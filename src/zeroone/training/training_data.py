@@ -142,12 +142,14 @@ class TrainingData:
         The arguments are those of ``train``. Samples of weight 0 are left out.
         """
         if sample_weight is not None and features is not None:
-            raise InputError("layers on a body take no weights of samples.")
+            raise InputError("layers on a backbone take no weights of samples.")
         parts, classes = _split(X, y, test, settings, sample_weight, team)
         raw: dict[str, Subset] = {}
         if features is not None:
             if settings.augment != "none":
-                raise InputError("features are computed once: augment is for the body's training.")
+                raise InputError(
+                    "features are computed once: augment is for the backbone's training."
+                )
             made = None
             if test is not None and features.test is not None:
                 made = (features.test, test[1])
