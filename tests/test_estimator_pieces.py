@@ -1,5 +1,6 @@
-"""The classifier learns in pieces and goes on: ``partial_fit``, ``warm_start``."""
+"""The classifier learns in pieces and continues: ``partial_fit``, ``warm_start``."""
 
+import math
 import pickle
 from types import SimpleNamespace
 
@@ -128,7 +129,7 @@ def test_a_warm_start_goes_on(digits):
     with pytest.raises(ValueError, match="other inputs or classes"):
         short.fit(digits.X, digits.y % 2)
     for other in ((60, 60), (40,), ("conv3x3:8",)):
-        with pytest.raises(ValueError, match=r"other layers or another head|goes on with hidden"):
+        with pytest.raises(ValueError, match=r"other layers or another head|continues with hidden"):
             clone_of(short).set_params(hidden=other, image_shape=(8, 8)).fit(digits.X, digits.y)
     with pytest.raises(ValueError, match=r"is of torch\.float32, not float64"):
         clone_of(short).set_params(options={"dtype": "float64"}).fit(digits.X, digits.y)
@@ -151,7 +152,7 @@ def test_warm_start_across_sizes():
     X, y = load_digits(return_X_y=True)
     clf = ZeroOneClassifier((9,), epochs=1, warm_start=True).fit(np.tile(X, (2, 1)), np.tile(y, 2))
     assert clf.fit(X, y).network_.dtype == torch.float32  # small data alone would take float64
-    with pytest.raises(ValueError, match=r"warm_start goes on with hidden=\(9,\)"):
+    with pytest.raises(ValueError, match=r"warm_start continues with hidden=\(9,\)"):
         clf.set_params(hidden=(12,)).fit(X, y)
 
 
@@ -160,8 +161,8 @@ def test_pieces_after_a_failure_and_other_settings(monkeypatch):
     clf = ZeroOneClassifier((20,)).partial_fit(X[:500], y[:500], classes=range(10))
     good = clf.network_
     with monkeypatch.context() as broken:
-        never = SimpleNamespace(isfinite=lambda _: False)
-        broken.setattr("zeroone.training.online.math", never)
+        never = SimpleNamespace(**vars(math) | {"isfinite": lambda _: False})
+        broken.setattr("zeroone.training.epochs.math", never)
         with pytest.raises(ValueError, match="diverged"):
             clf.partial_fit(X[500:900], y[500:900])
     assert clf.network_ is good

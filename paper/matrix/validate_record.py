@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from zeroone.training.learner import Status
+from zeroone.training import Status
 from zeroone.utils.records import is_errors
 
 SIZES = ("macs", "additions", "word_operations")

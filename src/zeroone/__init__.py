@@ -44,36 +44,27 @@ if TYPE_CHECKING:
         train,
     )
 
-_PACKAGES = ("nn", "optim")
-_HOME = {
-    "CSVLogger": "zeroone.training",
-    "Callback": "zeroone.training",
-    "ExactSettings": "zeroone.exact.solver",
-    "IntegerModel": "zeroone.deploy",
-    "Network": "zeroone.nn.network",
-    "StochasticSettings": "zeroone.training",
-    "Step": "zeroone.nn",
-    "TensorBoardLogger": "zeroone.training",
-    "TrainSettings": "zeroone.training",
-    "ZeroOneClassifier": "zeroone.estimator",
-    "compress": "zeroone.deploy.compress",
-    "from_torch": "zeroone.nn.interop",
-    "load": "zeroone.deploy",
-    "quantise": "zeroone.deploy",
-    "to_torch": "zeroone.nn.interop",
-    "train": "zeroone.training",
+_HOMES = {
+    "zeroone.deploy": ("IntegerModel", "load", "quantise"),
+    "zeroone.deploy.compress": ("compress",),
+    "zeroone.estimator": ("ZeroOneClassifier",),
+    "zeroone.exact.solver": ("ExactSettings",),
+    "zeroone.nn": ("Step",),
+    "zeroone.nn.interop": ("from_torch", "to_torch"),
+    "zeroone.nn.network": ("Network",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that importing zeroone stays light."""
+    """Import a public name when it is first used, so that ``import zeroone`` stays light."""
     from importlib import import_module
 
-    if name in _PACKAGES:
+    if name in ("nn", "optim"):
         return import_module(f"zeroone.{name}")
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'zeroone' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    home = next((home for home, names in _HOMES.items() if name in names), "zeroone.training")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

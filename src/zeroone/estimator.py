@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, replace
 from numbers import Integral, Number
 from typing import Any
 
@@ -13,77 +13,73 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from zeroone.analysis.counts import active_units
+from zeroone.exact.solver import ExactSettings
 from zeroone.nn.inputs import as_array, check_weights
 from zeroone.nn.network import Network
-from zeroone.training import Callback, Run, TrainSettings, train
+from zeroone.training import Callback, StochasticSettings, TrainSettings, train
 from zeroone.training.online import OnlineLearner
 from zeroone.training.text_progress import Lines
 from zeroone.utils.checks import InputError, count
 
-# That are settings of a training by the same names.
-ARGUMENTS = (
-    "hidden",
-    "epochs",
-    "lam",
-    "keep",
-    "weights",
-    "batch",
-    "validation",
-    "patience",
-    "max_iter",
-    "device",
-)
-TINY = 1_000  # numbers in X, up to which float64 costs nothing that would be noticed
-WIDTHS: dict[int, float] = {64: 500, 128: 20_000, 256: math.inf}  # units, by the most samples
+SETTINGS = {f.name for c in (TrainSettings, StochasticSettings, ExactSettings) for f in fields(c)}
+TINY = 1_000  # numbers in X up to which float64 costs no time worth mentioning
+WIDTHS: dict[int, float] = {64: 500, 128: 20_000, 256: math.inf}  # units: the most samples
 
 
 class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A 0/1 network as a classifier.
+    """A 0/1 network as a scikit-learn classifier.
 
-    hidden: the hidden layers, widths or convolutions such as 'conv5x5:32:max2'; None takes the
-        preset's, else two layers of 64, 128 or 256 units by the number of samples
-    solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
-    epochs: passes over the data of the stochastic solver; None takes 10, more on small data
-    head: 'softmax' or 'hardmax' (the paper's)
-    lam: the price of a unit, 0 prunes nothing; None takes the preset's, else 0
-    keep: the share of hidden units that the stochastic solver keeps; None keeps all
-    weights: of the hidden layers: 'ternary' or 'binary' (stochastic solver); None leaves them real
-    batch: samples a batch; None takes 256, or all if there are fewer
-    validation: the share of the samples that ``fit`` holds out and scores after every epoch
-    patience: stop after so many epochs without a better error there, and go back to the best
-    max_iter: sweeps of the exact solver, or epochs where these are not given; None takes the
-        preset's or the solver's
-    device: where ``fit`` trains: 'cpu', or a GPU such as 'cuda'; None takes 'cpu'. The network
-        comes back to the CPU
-    preset: 'paper' for the printed settings, with their solver and head
-    image_shape: (channels, height, width) or (height, width) of a sample, for convolutions; X may
-        then have these axes, too
-    class_weight: None, 'balanced' or a weight for each class, times ``sample_weight``
-    warm_start: whether ``fit`` goes on with the network of the last ``fit``
-    verbose: whether to say how training goes, on stderr
-    callbacks: of the training, see ``zeroone.Callback``
-    options: further settings of ``zeroone.TrainSettings`` or of the solver, by name. Without a
-        ``dtype`` among them, tiny data are trained in float64
-    random_state: the seed of the start and of the batches
+    Args:
+        hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2'; None takes the
+            preset's, or two layers of 64, 128 or 256 units by the number of samples.
+        solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
+            paper).
+        epochs: passes over the data of the stochastic solver; None takes 10, or more on small data.
+        head: 'softmax' or 'hardmax' (the paper's).
+        lam: the price of a unit, 0 prunes nothing; None takes the preset's, or 0.
+        keep: the share of hidden units that the stochastic solver keeps; None keeps all.
+        weights: 'ternary' or 'binary' weights of the hidden layers (stochastic solver); None keeps
+            them real.
+        batch: samples per batch; None takes 256, or all samples if there are fewer.
+        validation: the share of the samples that ``fit`` holds out and scores after every epoch.
+        patience: stop after so many epochs without a better validation error and restore the best
+            weights.
+        max_iter: sweeps of the exact solver, or epochs if these are not given; None takes the
+            preset's or the solver's.
+        device: where ``fit`` trains, 'cpu' or a GPU such as 'cuda'; None takes 'cpu'. The fitted
+            network is on the CPU.
+        preset: 'paper' for the printed settings, with their solver and head.
+        image_shape: (channels, height, width) or (height, width) of a sample, for convolutions; X
+            may then have these axes.
+        class_weight: None, 'balanced' or a weight for each class; multiplies ``sample_weight``.
+        warm_start: whether ``fit`` continues with the network of the last ``fit``.
+        verbose: whether to print progress to stderr.
+        callbacks: observe the training, see ``zeroone.Callback``.
+        options: further settings of ``zeroone.TrainSettings`` or of the solver, by name. Unless
+            they set ``dtype``, tiny data are trained in float64.
+        random_state: the seed of the start and of the batches.
 
-    After ``fit``: ``network_``, ``classes_``, ``n_iter_``, ``status_``, ``record_``,
-    ``loss_curve_`` (the loss of each epoch, or F after each sweep; of ``partial_fit`` one entry a
-    call), ``n_active_`` (active units per hidden layer).
+    Attributes:
+        network_: the trained ``zeroone.Network``.
+        classes_: the labels.
+        n_iter_: the number of epochs or sweeps, or of calls of ``partial_fit``.
+        status_: why training stopped.
+        record_: the record of the last ``fit``.
+        loss_curve_: the loss of each epoch, F after each sweep, or the loss of each call of
+            ``partial_fit``.
+        n_active_: the number of active units of each hidden layer.
+
     """
 
     network_: Network
     classes_: NDArray[Any]
     loss_curve_: list[float]
     _hidden: tuple[int | str, ...]  # of the last fit
-    _learned_by: TrainSettings  # of the last partial_fit
+    _learned_by: TrainSettings  # by the last partial_fit
 
     def __init__(
         self,
@@ -131,7 +127,14 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "ZeroOneClassifier":
-        """Train on the samples X (rows) with the class labels y."""
+        """Train on samples X, one per row, with class labels y.
+
+        Args:
+            X: an array, a tensor or a sparse matrix.
+            y: the class labels.
+            sample_weight: how often each sample counts.
+
+        """
         image = self._image()
         X, y = validate_data(self, self._flat(X), _plain(y), accept_sparse="csr")
         check_classification_targets(y)
@@ -139,7 +142,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
         if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
             raise InputError(
-                f"warm_start goes on with hidden={self._hidden}, not {settings.hidden}."
+                f"warm_start continues with hidden={self._hidden}, not {settings.hidden}."
             )
         run = train(
             X,
@@ -147,15 +150,20 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings,
             image=image,
             callbacks=self._callbacks(),
-            sample_weight=self._weights(y, sample_weight),
+            sample_weight=self._sample_weight(y, sample_weight),
             start=start,
             feature_names=getattr(self, "feature_names_in_", None),
             scores=bool(self.verbose) or bool(self.callbacks),
         )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
-        self._keep_run(run, np.unique(y))
+        done = run.record["history"][1:]
+        self.network_, self.classes_, self.record_ = run.network, np.unique(y), run.record
+        self.n_iter_, self.status_ = run.n_iter, str(run.status)
+        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
+        self.n_active_ = run.record["result"]["active_units"]
         self._hidden = settings.hidden
+        self.__dict__.pop("_learner", None)  # a later partial_fit starts from this network
         return self
 
     def partial_fit(
@@ -165,10 +173,17 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> "ZeroOneClassifier":
-        """Learn from a piece of the data, in one pass; the first call needs all ``classes``.
+        """Learn from a piece of the data, in one pass.
 
-        The first piece decides how inputs are scaled. Batches have no end here: steps shrink
-        slowly, and no unit is removed. After ``fit`` its network learns on.
+        The first piece decides how to scale the inputs. As the end is not known, steps shrink
+        slowly and no unit is removed. After ``fit``, training continues with its network.
+
+        Args:
+            X: the samples of the piece.
+            y: their class labels.
+            classes: all labels; the first call needs them.
+            sample_weight: how often each sample counts.
+
         """
         first = not hasattr(self, "network_")
         if first and classes is None:
@@ -180,18 +195,18 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self.classes_ if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
-        learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # back if all goes well
+        learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # set again on success
         settings = self._settings(X, learner)
-        fixed = replace(settings, seed=0)  # of a random state, the next draw is another
+        fixed = replace(settings, seed=0)  # a random state draws another seed in every call
         if learner is None or fixed != self._learned_by:
             if first:
                 learner = OnlineLearner.begin(X, known, settings, self._image())
-            else:  # what was removed stays so, and nothing more is
+            else:  # removed units stay removed, and no more follow
                 plain = replace(settings.stochastic, lam=0.0, keep=None)
                 learner = OnlineLearner(
                     deepcopy(self.network_), replace(settings, stochastic=plain)
                 )
-        loss = learner.learn(X, y, self._weights(y, sample_weight))
+        loss = learner.learn(X, y, self._sample_weight(y, sample_weight))
         before = [] if first else self.loss_curve_
         self._learner, self._learned_by, self.classes_ = learner, fixed, known
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
@@ -202,24 +217,24 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """It takes sparse matrices."""
+        """Declare support for sparse matrices."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class label of each sample."""
+        """Return the class label of each sample."""
         scores = self._scores(X)
         labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """The class probabilities of each sample."""
-        inputs = self._inputs(X)  # says so if nothing was fitted
+        """Return the class probabilities of each sample."""
+        inputs = self._inputs(X)  # raises NotFittedError before fit
         return self.network_.predict_proba(inputs)
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """The scores of each sample, one column a class; with two classes their difference."""
+        """Return the scores, one column per class; of two classes, their difference."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -236,10 +251,10 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = [] if self.callbacks is None else self.callbacks
         if not isinstance(given, Sequence) or not all(isinstance(c, Callback) for c in given):
             raise InputError(f"callbacks must be a list of zeroone.Callback, got {given!r}.")
-        return [*given, *([Lines("training")] if self.verbose else [])]
+        return [*given, Lines("training")] if self.verbose else list(given)
 
     def _image(self) -> tuple[int, ...] | None:
-        """Channels, height, width."""
+        """Return channels, height and width of a sample."""
         if self.image_shape is None:
             return None
         shape: Any = self.image_shape
@@ -249,7 +264,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return shape if len(shape) == 3 else (1, *shape)
 
     def _flat(self, X: Any) -> Any:
-        """One sample a row, if samples come as images."""
+        """Flatten samples that come as images."""
         image = self._image()
         X = np.asarray(X) if image is not None and isinstance(X, list | tuple) else _plain(X)
         shape = getattr(X, "shape", ())
@@ -263,25 +278,25 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return array.reshape(len(array), -1)
 
-    def _weights(self, y: NDArray[Any], given: ArrayLike | None) -> NDArray[Any] | None:
+    def _sample_weight(self, y: NDArray[Any], given: ArrayLike | None) -> NDArray[Any] | None:
         if given is None and self.class_weight is None:
             return None
         if given is None or isinstance(given, Number):
             given = np.full(len(y), 1.0 if given is None else given)
-        weights: NDArray[Any] = check_weights(given, len(y), some=False).numpy()
+        weight: NDArray[Any] = check_weights(given, len(y), some=False).numpy()
         if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, y)
-        return weights
+            weight = weight * compute_sample_weight(self.class_weight, y)
+        return weight
 
     def _settings(self, X: Any, learner: OnlineLearner | None = None) -> TrainSettings:
-        given = {name: getattr(self, name) for name in ARGUMENTS}
-        if self.preset is None:
-            given |= {"solver": self.solver, "head": self.head}
-            if self.solver == "stochastic":
-                most = given.pop("max_iter")
-                given["epochs"] = most if self.epochs is None else self.epochs
+        parameters = self.get_params(deep=False).items()
+        given = {k: value for k, value in parameters if k in SETTINGS and value is not None}
+        if self.preset is not None:
+            given = {k: value for k, value in given.items() if k not in ("solver", "head")}
+        elif self.solver == "stochastic" and "max_iter" in given:
+            most = given.pop("max_iter")
+            given.setdefault("epochs", most)
         given["seed"] = self._seed()
-        given = {name: value for name, value in given.items() if value is not None}
         options = {} if self.options is None else self.options
         if not isinstance(options, dict):
             raise InputError(f"options must be settings by their names, got {options!r}.")
@@ -302,18 +317,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _keep_run(self, run: Run, classes: NDArray[Any]) -> None:
-        self.network_ = run.network
-        self.classes_ = classes
-        self.n_iter_ = run.n_iter
-        self.status_ = str(run.status)
-        self.record_ = run.record
-        done = run.record["history"][1:]
-        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
-        self.n_active_ = run.record["result"]["active_units"]
-        self.__dict__.pop("_learner", None)  # what partial_fit has learned is over
-
 
 def _plain(values: Any) -> Any:
-    """Tensors as arrays; scikit-learn knows what to do with all else."""
+    """Convert tensors to arrays; scikit-learn handles everything else."""
     return as_array(values) if isinstance(values, Tensor) else values

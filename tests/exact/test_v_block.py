@@ -43,10 +43,10 @@ def test_the_gain_survives_large_weights_in_float32(rng):
 def test_a_rank_deficient_w_of_large_weights_is_solved(rng, emptied):
     """Pruning leaves such a W, and rounding makes W W^T + damping I indefinite."""
     W = 1e4 * torch.randn(300, 3, generator=rng, dtype=torch.float64)
-    spread = torch.randn(3, 300, generator=rng, dtype=torch.float64)
+    mix = torch.randn(3, 300, generator=rng, dtype=torch.float64)
     if emptied:
-        spread[:, 3:] = 0
-    W = W @ spread
+        mix[:, 3:] = 0
+    W = W @ mix
     S = (torch.rand(5, 300, generator=rng) > 0.5).double()
     U = S @ W.T + 100 * torch.randn(5, 300, generator=rng, dtype=torch.float64)
     V = v_step(U, S, Dense(W, 300, False), damped_gain(W, 0.01))

@@ -21,7 +21,7 @@ def data():
 
 def test_images_are_not_changed_once_features_are_made(data, tmp_path):
     settings = replace(LAYERS, augment="crop-flip")
-    with pytest.raises(InputError, match="augment is for the body's training"):
+    with pytest.raises(InputError, match="augment is for the backbone's training"):
         train_both(data, tmp_path, settings)
 
 

@@ -19,7 +19,7 @@ from zeroone.data.registry import REGISTRY
 from zeroone.nn import U_RULES
 from zeroone.optim.projection import WEIGHTS
 from zeroone.training import TrainSettings, train
-from zeroone.training.loggers import flat_numbers
+from zeroone.training.callbacks import flat_numbers
 
 
 def read(path):

@@ -1,4 +1,4 @@
-"""The state of a run on disk: killed at any moment, it goes on to the same bits."""
+"""The state of a run on disk: killed at any moment, the run resumes bit for bit."""
 
 import json
 import signal

@@ -1,1 +1,1 @@
-"""The exact solver: it sweeps the blocks U, V, W of a network from the head to the input."""
+"""The exact solver: Algorithm 3 of the paper."""

@@ -16,11 +16,11 @@ from zeroone.nn.operators import Operator
 from zeroone.nn.pooling import MaxPool, NoPool, Pool
 from zeroone.utils.checks import InputError
 
-ROWS = 1024  # samples handled at a time: what is made on the way stays in the cache
+ROWS = 1024  # samples per block, so that intermediate results stay in the cache
 
 
 def row_blocks(n: int) -> Iterator[slice]:
-    """Slices that cover n samples."""
+    """Return slices that cover n samples."""
     return (slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS))
 
 
@@ -33,22 +33,22 @@ def u_step(A: Tensor, B: Tensor, rho: float, *, printed_epsilon: bool = False) -
         b > 0:   u = b, unless t < -rho b^2: then u = 0;
         b <= 0:  u = b, unless t > rho b^2: then u just above 0.
 
-    Tie rule: b stays. 'Just above 0' is the smallest normal number of the dtype (a subnormal one
-    could be flushed to zero); ``printed_epsilon`` takes the paper's min(sqrt(t/rho) + b, 1e-10).
+    At a tie b stays. 'Just above 0' is the smallest normal number of the dtype, as a subnormal one
+    could be flushed to zero; ``printed_epsilon`` takes the paper's min(sqrt(t/rho) + b, 1e-10).
     """
     T = 2 * A - 1
     off = (B <= 0).to(B.dtype)
     above: Tensor | float = torch.finfo(B.dtype).tiny
     if printed_epsilon:
         above = ((T / rho).clamp_min(0).sqrt() + B).clamp(0, PRINTED_EPSILON)
-    gain = T.mul_(2 * off - 1)  # t where b <= 0, -t where b > 0: what crossing would win
+    gain = T.mul_(2 * off - 1)  # t where b <= 0, -t where b > 0: the gain of crossing 0
     return torch.where(gain > rho * B.square(), off.mul_(above), B)
 
 
 def u_gap(U: Tensor, A: Tensor, B: Tensor, rho: float) -> Tensor:
-    """By how much each u exceeds the infimum of (a - step(u))^2 + rho (u - b)^2.
+    """Return by how much each u misses the infimum of (a - step(u))^2 + rho (u - b)^2.
 
-    The infimum is the lower of two values: stay at b, or go to the other side of the threshold.
+    The infimum is the lower of two values: that of b, and that of the other side of 0.
     """
     on = step(B)
     stay = (A - on).square()
@@ -62,13 +62,13 @@ def u_step_pooled(
 ) -> Tensor:
     """Solve min_u (a - step(pool(u)))^2 + rho ||u - b||^2 for each window  (extension II).
 
-    The bit of a window flips where that wins more than its least cost; with t = 2a - 1:
+    The bit of a window flips if that gains more than it costs; with t = 2a - 1:
 
-        largest:  on, and t < -rho sum of b_j^2 over b_j > 0: these become 0;
-                  off, and t > rho max(b)^2: the (first) largest becomes just above 0;
-        average:  all entries move by as much, where |t| > rho k mean(b)^2 for k entries.
+        max, on:   if t < -rho sum of b_j^2 over b_j > 0, these become 0;
+        max, off:  if t > rho max(b)^2, the (first) largest becomes just above 0;
+        average:   if |t| > rho k mean(b)^2 for k entries, all move by the same amount.
 
-    Without pooling it is ``u_step``. Tie rule: b stays.
+    Without pooling it is ``u_step``. At a tie b stays.
     """
     if isinstance(pool, NoPool):
         return u_step(A, B, rho, printed_epsilon=printed_epsilon)
@@ -99,7 +99,7 @@ def _flip_average(W: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def u_gap_pooled(U: Tensor, A: Tensor, B: Tensor, rho: float, pool: Pool) -> Tensor:
-    """By how much each window exceeds the infimum of its problem, see ``u_step_pooled``."""
+    """Return by how much each window misses the infimum of the problem of ``u_step_pooled``."""
     if isinstance(pool, NoPool):
         return u_gap(U, A, B, rho)
     W = pool.windows(B)
@@ -114,9 +114,8 @@ def u_gap_pooled(U: Tensor, A: Tensor, B: Tensor, rho: float, pool: Pool) -> Ten
 def v_step(U_above: Tensor, S: Tensor, op: Operator, gain: Tensor) -> Tensor:
     """Solve min_V tau/2 ||U_{i+1} - W_{i+1} V||^2 + pi/2 ||V - S||^2, S = step(U_i).
 
-    (labels V-sub-problem, V-sub-problem-sol.) Written as a correction of S: V = S + R K^T with
-    R = U_{i+1} - W_{i+1} S and K = ``damped_gain(W_{i+1}, pi/tau)``, so that what depends on the
-    samples is two matrix products.
+    (Labels V-sub-problem, V-sub-problem-sol.) As a correction of S it is V = S + R K^T with
+    R = U_{i+1} - W_{i+1} S and K = ``damped_gain(W_{i+1}, pi/tau)``: two products per sample.
     """
     return torch.addmm(S, U_above - op.apply(S), gain.T)
 
@@ -130,11 +129,14 @@ def v_step_cg(
     tol: float,
     max_iter: int = 1000,
 ) -> Tensor:
-    """The same block by conjugate gradients, the paper's choice; damping = pi/tau.
+    """Solve min_V tau/2 sum_c ||T_c - W_c V||^2 + pi/2 ||V - S||^2 by conjugate gradients.
 
-    Needs only ``apply`` and ``adjoint`` of the operators. There are as many as V has consumers,
-    each with its target: min_V tau/2 sum_c ||T_c - W_c V||^2 + pi/2 ||V - S||^2. Refuses to return
-    a solution whose residual is above ``tol``.
+    The paper's choice, with damping = pi/tau. It needs only ``apply`` and ``adjoint`` of the
+    operators; V has as many consumers c as there are operators, each with its target.
+
+    Raises:
+        InputError: a residual stayed above ``tol``.
+
     """
     offsets = [op.apply(torch.zeros_like(S[:1])) for op in operators]
 

@@ -1,4 +1,4 @@
-"""Linear algebra of the V and W blocks: many right-hand sides, one small symmetric matrix."""
+"""Linear algebra of the V block: many right-hand sides, one small symmetric matrix."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CONDITION = 1e-11  # damping / trace below which a Cholesky factor in float64 is not trusted
+CONDITION = 1e-11  # damping / trace below which float64 Cholesky is too inaccurate
 
 
 def damped_gain(W: Tensor, damping: float) -> Tensor:
-    """The matrix K with  R @ K.T = argmin_D ||R - D W^T||^2 + damping ||D||^2  for every R.
+    """Return the K for which  R @ K.T = argmin_D ||R - D W^T||^2 + damping ||D||^2  for every R.
 
     K = (W^T W + damping I)^-1 W^T = W^T (W W^T + damping I)^-1  (the second by Woodbury): one
-    Cholesky factorisation of the smaller of the two Gram matrices, in float64 because the
-    damping may be small beside W^T W; where it is too small even for that, an SVD of W.
-    It costs nothing that grows with the number of samples. Empty columns of W drop out at once.
+    Cholesky factorisation of the smaller Gram matrix, in float64 because the damping may be small
+    beside W^T W; where it is too small even for that, an SVD of W. The cost does not depend on the
+    number of samples. Zero columns of W are skipped.
     """
     used = (W != 0).any(dim=0)
     gain = W.new_zeros(W.shape[1], W.shape[0])
@@ -40,7 +40,7 @@ def _full_gain(W: Tensor, damping: float) -> Tensor:
 
 @dataclass(frozen=True)
 class CGResult:
-    """Where conjugate gradients stopped: ``residual`` is the worst relative one of all rows."""
+    """Where conjugate gradients stopped; ``residual`` is the largest relative one of all rows."""
 
     solution: Tensor
     n_iter: int
@@ -53,8 +53,8 @@ def conjugate_gradients(
 ) -> CGResult:
     """Solve A(x_s) = rhs_s for all samples s at once, from zero, A symmetric positive definite.
 
-    Every sample is a right-hand side with step sizes of its own; the iteration ends when the
-    residual of each is at most ``tol`` times the norm of its right-hand side.
+    Each sample has its own step sizes. The iteration ends when every residual is at most ``tol``
+    times the norm of its right-hand side.
     """
     dims = tuple(range(1, rhs.ndim))
 
@@ -69,7 +69,7 @@ def conjugate_gradients(
     while n_iter < max_iter and bool((squared > target).any()):
         image = apply(direction)
         curvature = dot(direction, image)
-        # A finished row has a zero direction: it stays where it is.
+        # The direction of a finished row is zero.
         size = torch.where(curvature > 0, squared / curvature, torch.zeros_like(squared))
         x.addcmul_(size, direction)
         residual.addcmul_(size, image, value=-1)

@@ -1,6 +1,6 @@
 """F term by term (label penalf1), for any values of the blocks W, U and V.
 
-W_i V_{i-1} stands for all that a layer adds up: with a shortcut, W_i V_{i-1} + S_i V_j. The
+W_i V_{i-1} stands for everything that a layer adds up: with a shortcut, W_i V_{i-1} + S_i V_j. The
 penalty of S_i counts with that of W_i.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zeroone.exact.penalty import l20, ridge
+from zeroone.exact.penalty import l20
 from zeroone.nn.functional import step, sum_of_squares
 from zeroone.nn.layers import Layer
 from zeroone.nn.network import Network
@@ -18,7 +18,7 @@ from zeroone.utils.parallel import ALONE, Team
 
 @dataclass(frozen=True)
 class Weights:
-    """The four weights of F, and the two numbers that the sub-problems make of them."""
+    """The four weights of F, and the numbers that the sub-problems derive from them."""
 
     lam: float
     gamma: float
@@ -36,13 +36,13 @@ class Weights:
         return self.pi / self.tau
 
     def mu(self, n_samples: int) -> float:
-        """Tau N, of the U_h block."""
+        """Return tau N, of the U_h block."""
         return self.tau * n_samples
 
 
 @dataclass
 class Terms:
-    """What F is the sum of, before weighting; one entry a layer, the first layer first."""
+    """The terms of F before weighting; lists have one entry per layer, the first layer first."""
 
     loss: float  # mean loss of the head
     columns: list[int]  # ||W_i||_{2,0}
@@ -51,7 +51,7 @@ class Terms:
     activation: list[float]  # ||V_i - step(U_i)||^2 / 2, hidden layers only
 
     def weighted(self, weights: Weights) -> dict[str, float]:
-        """The five terms of F; they add up to ``total``."""
+        """Return the five terms of F, whose sum is ``total``."""
         return {
             "loss": self.loss,
             "sparsity": weights.lam * sum(self.columns),
@@ -61,42 +61,33 @@ class Terms:
         }
 
     def total(self, weights: Weights) -> float:
-        """F."""
+        """Return F."""
         return sum(self.weighted(weights).values())
 
 
 def columns_of(layer: Layer) -> int:
-    """||W_i||_{2,0}, and that of a shortcut."""
+    """Return ||W_i||_{2,0}, with that of a shortcut."""
     return sum(l20(op) for op in layer.operators)
 
 
 def ridge_of(layer: Layer) -> float:
-    """||W_i||^2 / 2, and that of a shortcut."""
-    return sum(ridge(op.weight) for op in layer.operators)
-
-
-def at_consistent_point(network: Network, scores: Tensor, y: Tensor, team: Team = ALONE) -> Terms:
-    """The terms where U_i = W_i V_{i-1} and V_i = step(U_i): nothing is left to couple."""
-    layers = network.layers
-    return Terms(
-        loss=mean_loss(network, scores, y, team),
-        columns=[columns_of(layer) for layer in layers],
-        ridge=[ridge_of(layer) for layer in layers],
-        coupling=[0.0] * len(layers),
-        activation=[0.0] * (len(layers) - 1),
-    )
-
-
-def mean_loss(network: Network, scores: Tensor, y: Tensor, team: Team) -> float:
-    """Over the samples of all ranks."""
-    loss, n = team.total(float(network.head.losses(scores, y).sum(dtype=torch.float64)), len(y))
-    return loss / n
+    """Return ||W_i||^2 / 2, with that of a shortcut."""
+    return sum(sum_of_squares(op.weight) / 2 for op in layer.operators)
 
 
 def evaluate(
     network: Network, U: list[Tensor], V: list[Tensor], y: Tensor, team: Team = ALONE
 ) -> Terms:
-    """All terms from their definition. V[0] is the scaled input; layer i maps V[i] to U[i]."""
+    """Compute all terms from their definitions.
+
+    Args:
+        network: holds the blocks W.
+        U: the pre-activations; layer i maps V[i] to U[i].
+        V: the scaled input, then the activations.
+        y: the class numbers.
+        team: the ranks, which hold other samples.
+
+    """
     layers = network.layers
     coupling = [
         sum_of_squares(U[i] - layer.apply(V[: i + 1])) / 2 for i, layer in enumerate(layers)
@@ -105,9 +96,10 @@ def evaluate(
         sum_of_squares(v - step(layer.pool.forward(u))) / 2
         for layer, u, v in zip(layers[:-1], U[:-1], V[1:], strict=True)
     ]
-    sums = team.total(*coupling, *activation)
+    loss = float(network.head.losses(U[-1], y).sum(dtype=torch.float64))
+    loss, n, *sums = team.total(loss, len(y), *coupling, *activation)
     return Terms(
-        loss=mean_loss(network, U[-1], y, team),
+        loss=loss / n,
         columns=[columns_of(layer) for layer in layers],
         ridge=[ridge_of(layer) for layer in layers],
         coupling=sums[: len(layers)],

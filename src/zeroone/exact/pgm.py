@@ -11,13 +11,13 @@ from zeroone.nn.functional import sum_of_squares
 
 @dataclass(frozen=True)
 class Phi:
-    """Phi(W) = tau/2 ||U - V W^T||^2 + gamma/2 ||W||^2  (label Int3-Wi-obj), free of the samples.
+    """Phi(W) = tau/2 ||U - V W^T||^2 + gamma/2 ||W||^2  (label Int3-Wi-obj), without the samples.
 
-    Kept as sums around the present weights ``W0``: with R = U - V W0^T,
+    It is expanded around the present weights W0: with R = U - V W0^T,
 
         ||U - V W^T||^2 = ||R||^2 - 2 <W - W0, R^T V> + <(W - W0) V^T V, W - W0>,
 
-    so further steps and values cost no pass over the data, and nothing large cancels.
+    so that further steps and values need no pass over the data, and nothing large cancels.
     """
 
     W0: Tensor
@@ -28,17 +28,17 @@ class Phi:
     gamma: float
 
     def misfit(self, W: Tensor) -> float:
-        """||U - V W^T||^2."""
+        """Return ||U - V W^T||^2."""
         D = W - self.W0
         return max(0.0, self.rss + _inner(D, D @ self.gram - 2 * self.cross))
 
     def value(self, W: Tensor) -> float:
-        """Phi(W)."""
+        """Return Phi(W)."""
         return self.tau / 2 * self.misfit(W) + self.gamma / 2 * sum_of_squares(W)
 
     def gradient(self, W: Tensor) -> Tensor:
-        """Phi's gradient at W."""
-        if W is self.W0:  # the first step of every PGM needs no product at all
+        """Return the gradient of Phi at W."""
+        if W is self.W0:  # the first step needs no product
             return self.gamma * W - self.tau * self.cross
         return self.tau * ((W - self.W0) @ self.gram - self.cross) + self.gamma * W
 
@@ -48,7 +48,7 @@ def _inner(A: Tensor, B: Tensor) -> float:
 
 
 def lipschitz(gram: Tensor, tau: float, gamma: float) -> float:
-    """Tau ||V||_2^2 + gamma, the Lipschitz constant of Phi's gradient (before Theorem 2)."""
+    """Return tau ||V||_2^2 + gamma, the Lipschitz constant of Phi's gradient (before Theorem 2)."""
     return tau * float(torch.linalg.eigvalsh(gram.double())[-1]) + gamma
 
 
@@ -59,8 +59,8 @@ def pgm(
 
     W <- Prox_{beta lam ||.||_{2,0}}(W - beta grad Phi(W))   (label P-CW-l)
 
-    For beta < 1/``lipschitz`` no step raises the sum (Theorem 3), so any number of steps may be
-    taken; the printed beta carries no such promise. Ends early at a fixed point.
+    For beta < 1/``lipschitz`` no step raises the sum (Theorem 3); the printed beta comes without
+    that guarantee. The steps end early at a fixed point.
     """
     W = phi.W0
     for _ in range(steps):

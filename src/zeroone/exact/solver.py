@@ -1,14 +1,15 @@
 """Algorithm 3 of the paper (label BCD): full batch, outer to inner, every block in closed form.
 
-One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. In code layers count
-from 0: operator i maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i].
-A shortcut S_i is one more W block, updated right after W_i; it gives V[j] a second consumer.
+One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. The code
+counts layers from 0: operator i maps V[i] to U[i], V[0] is the scaled input, V[i + 1] belongs to
+U[i]. A shortcut S_i is one more W block, updated right after W_i; it gives V[j] a second consumer.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,14 +17,7 @@ from torch import Tensor
 
 from zeroone.exact.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.exact.linalg import damped_gain
-from zeroone.exact.objective import (
-    Terms,
-    Weights,
-    at_consistent_point,
-    columns_of,
-    evaluate,
-    ridge_of,
-)
+from zeroone.exact.objective import Weights, columns_of, evaluate, ridge_of
 from zeroone.exact.penalty import stationarity
 from zeroone.exact.pgm import Phi, lipschitz, pgm
 from zeroone.nn.functional import add_up, step, sum_of_squares
@@ -38,18 +32,25 @@ Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
 
 
 @dataclass(frozen=True)
-class ExactSettings:
-    """Everything Algorithm 3 can be told. The defaults train the last layer; ``PAPER`` is printed.
+class ExactSettings(Weights):
+    """Settings of Algorithm 3. The defaults train the last layer; ``PAPER`` has the printed ones.
 
-    lam, gamma, tau, pi: the weights of F (``lam=0`` switches pruning off)
-    beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, which
-        guarantees that F never rises
-    pgm_steps, max_iter: the paper's L and K
-    tol: stop when all four stationarity residuals are at most this (looked at every
-        ``check_every`` sweeps; 0 never stops early)
-    v_solver: 'factor' (Cholesky or Woodbury, where the operator is a matrix) or 'cg' (the
-        paper's), the latter to ``cg_tol``
-    printed: Lemma 1 and the epsilons of 1e-10 as printed, in place of the exact U blocks
+    Attributes:
+        lam: the weight of ||W||_{2,0}; 0 prunes nothing.
+        gamma: the weight of the ridge term.
+        tau: the weight of U = W V.
+        pi: the weight of V = step(U).
+        beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, with
+            which F never rises.
+        step_fraction: see ``beta``; below 1.
+        pgm_steps: steps of each W block, the paper's L.
+        max_iter: sweeps, the paper's K.
+        tol: stop when all four stationarity residuals are at most this; 0 never stops early.
+        check_every: sweeps between two such checks.
+        v_solver: 'factor' (Cholesky, for operators that are matrices) or 'cg' (the paper's).
+        cg_tol: the relative residual of conjugate gradients.
+        printed: take Lemma 1 and the epsilons of 1e-10 as printed, not the exact U blocks.
+
     """
 
     lam: float = 0.0
@@ -79,11 +80,6 @@ class ExactSettings:
         not_negative("tol", self.tol)
         one_of("v_solver", self.v_solver, V_SOLVERS)
 
-    @property
-    def weights(self) -> Weights:
-        """The weights of F."""
-        return Weights(self.lam, self.gamma, self.tau, self.pi)
-
 
 # The printed settings (section 'Datasets and implementations').
 PAPER = ExactSettings(
@@ -102,7 +98,7 @@ PAPER = ExactSettings(
 
 @dataclass
 class Sweep:
-    """What one sweep did: F by term after every block, and how much it moved in each layer."""
+    """F by term after every block of a sweep, and how far each layer moved."""
 
     blocks: list[dict[str, Any]] = field(default_factory=list)
     flipped: list[float] = field(default_factory=list)  # share of hidden bits that changed
@@ -116,12 +112,12 @@ class Sweep:
 
     @property
     def finite(self) -> bool:
-        """Whether F is still a number."""
+        """Whether F is finite."""
         return math.isfinite(self.F)
 
 
 class ExactBCD:
-    """The blocks of one training problem and the sweep over them. Changes the network in place."""
+    """The blocks of one training problem and the sweep over them."""
 
     def __init__(
         self,
@@ -131,25 +127,31 @@ class ExactBCD:
         settings: ExactSettings,
         team: Team = ALONE,
     ) -> None:
-        """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i); V0 is scaled input.
+        """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i).
 
-        ``team``: the processes that hold other samples of the same problem.
+        Args:
+            network: trained in place.
+            V0: scaled inputs.
+            y: class numbers.
+            settings: the settings of the solver.
+            team: the ranks, which hold other samples of the same problem.
+
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
         self.n_samples = round(team.total(len(y))[0])
-        self.weights = settings.weights
+        self.weights: Weights = settings
         self.U: list[Tensor] = []
         self.V = [V0]
         for i, layer in enumerate(network.layers):
             self.U.append(layer.apply(self.V))
             self.V.append(self._bits(i, self.U[-1]))
         self.V.pop()  # the head has no step
-        self.terms: Terms = at_consistent_point(network, self.U[-1], y, team)
-        # The input never changes: what it gives its consumers, by their layers, is made once.
+        self.terms = evaluate(network, self.U, self.V, y, team)
+        # The input never changes: its curvature, by the layer that takes it, is measured once.
         self._of_input = {x.layer: self._measure(x) for x in network.links if x.source == 0}
 
     def sweep(self) -> Sweep:
-        """Update every block once, outer to inner (label Int2); stop where F is not finite."""
+        """Update every block once, outer to inner (label Int2); stop if F is not finite."""
         started, before = time.perf_counter(), self._weights()
         done = Sweep()
         for name in self._update_blocks(done):
@@ -164,7 +166,7 @@ class ExactBCD:
         return done
 
     def _update_blocks(self, done: Sweep) -> Iterator[str]:
-        """Update one block after the other and give its name, numbered as in the paper."""
+        """Update one block after the other; yield its name, numbered as in the paper."""
         last = len(self.U) - 1
         for i in reversed(range(last + 1)):
             if i < last:
@@ -182,22 +184,22 @@ class ExactBCD:
                 yield f"S{i + 1}"
 
     def _weights(self) -> list[list[Tensor]]:
-        """Of each layer: its own, and those of its shortcut."""
+        """Return the weights of each layer, with those of its shortcut."""
         return [[op.weight for op in layer.operators] for layer in self.network.layers]
 
     def _apply(self, i: int, rows: slice) -> Tensor:
-        """What layer i makes of the V blocks below it, before pooling: W_i V_i + S_i V_j."""
+        """Return W_i V_i + S_i V_j, the pre-activations of layer i before pooling."""
         return self.network.layers[i].apply([V[rows] for V in self.V[: i + 1]])
 
     def _bits(self, i: int, U: Tensor) -> Tensor:
-        """The activations that the pre-activations U of operator i make."""
+        """Return the activations of layer i for the pre-activations U."""
         return step(self.network.layers[i].pool.forward(U))
 
     def _rows(self) -> list[slice]:
         return list(row_blocks(len(self.y)))
 
     def _v_solver(self, i: int) -> Callable[[list[Tensor], Tensor], Tensor]:
-        """The V[i] block, as a function of (the target of each consumer, step(U[i - 1]))."""
+        """Return the V[i] block as a function of its consumers' targets and step(U[i - 1])."""
         operators = [link.operator for link in self.network.consumers(i)]
         op, damping, settings = operators[0], self.weights.damping, self.settings
         if settings.v_solver == "cg" or len(operators) > 1 or not op.is_matrix:
@@ -206,13 +208,13 @@ class ExactBCD:
         return lambda T, S: v_step(T[0], S, op, gain)
 
     def _target(self, link: Link, rows: slice) -> Tensor:
-        """What the operator of a link should give: U without what others add to its layer."""
+        """Return what the operator of a link should yield: U less what others add to its layer."""
         others = [x for x in self.network.into(link.layer) if x.source != link.source]
         U = self.U[link.layer][rows]
         return U - others[0].operator.apply(self.V[others[0].source][rows]) if others else U
 
     def _update_V(self, i: int) -> None:
-        """V[i]: the activations that operator i takes and U[i - 1] should produce."""
+        """Update V[i], which operator i takes and step(U[i - 1]) should match."""
         consumers, solve = self.network.consumers(i), self._v_solver(i)
         coupling, activation = [0.0] * len(consumers), 0.0
         for rows in self._rows():
@@ -239,7 +241,7 @@ class ExactBCD:
         )
 
     def _update_U(self, i: int) -> tuple[Sums, float]:
-        """U[i], and on the way the sums that its W block needs; also the share of bits flipped."""
+        """Update U[i]; return the sums that its W block needs and the share of flipped bits."""
         op = self.network.operators[i]
         cross = torch.zeros_like(op.weight)
         rss = value = 0.0
@@ -265,14 +267,14 @@ class ExactBCD:
         return (cross, rss), flipped / n_bits
 
     def _term_of_U(self, i: int, rows: slice) -> float:
-        """What U[i] contributes besides its coupling: the loss, or 1/2 ||V - step(U)||^2."""
+        """Return the other term with U[i] besides coupling: the loss, or ||V - step(U)||^2 / 2."""
         U = self.U[i][rows]
         if i == len(self.U) - 1:
             return float(self.network.head.losses(U, self.y[rows]).sum())
         return sum_of_squares(self.V[i + 1][rows] - self._bits(i, U)) / 2
 
     def _curvature(self, link: Link) -> tuple[Tensor, float]:
-        """V^T V of what a link takes, and the step of its W block."""
+        """Return V^T V of a link's source and the step of its W block."""
         return self._of_input[link.layer] if link.source == 0 else self._measure(link)
 
     def _measure(self, link: Link) -> tuple[Tensor, float]:
@@ -284,7 +286,7 @@ class ExactBCD:
         return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
 
     def _sums(self, link: Link) -> Sums:
-        """What the W block of a link needs of the samples."""
+        """Return the sums over the samples that the W block of a link needs."""
         cross, rss = torch.zeros_like(link.operator.weight), 0.0
         for rows in self._rows():
             R = self.U[link.layer][rows] - self._apply(link.layer, rows)
@@ -305,13 +307,13 @@ class ExactBCD:
         self.terms.columns[i], self.terms.ridge[i] = columns_of(layer), ridge_of(layer)
 
     def state(self) -> dict[str, Tensor]:
-        """All blocks: what the next sweep depends on, by name."""
+        """Return all blocks by name: the next sweep depends on nothing else."""
         named = {"W": [op.weight for op in self.network.operators], "U": self.U, "V": self.V[1:]}
         state = {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
         return state | {f"S{link.layer}": link.operator.weight for link in self.network.shortcuts}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
+        """Continue from the result of ``state()``."""
         state = {name: T.to(self.network.device) for name, T in state.items()}
         for i, op in enumerate(self.network.operators):
             op.weight = state[f"W{i}"]
@@ -322,44 +324,42 @@ class ExactBCD:
         self.terms = evaluate(self.network, self.U, self.V, self.y, self.team)
 
     def residuals(self) -> dict[str, float]:
-        """How far each block is from its stationarity condition (label G-In3), the worst case.
+        """Return the largest violation of each block's stationarity condition (label G-In3).
 
-        U_h, U: by how much an entry or sample misses the minimum of its sub-problem, on the scale
-        where one wrong bit or class costs about 1. V: the largest entry of the gradient over pi,
-        which bounds the distance to the minimiser. W: the distance from
-        P-stationarity in the units of W, zero columns included.
+        U_h and U: by how much a sample or entry misses the minimum of its sub-problem, on the scale
+        where a wrong class or bit costs about 1. V: the largest entry of the gradient over pi,
+        which bounds the distance to the minimiser. W: the distance from P-stationarity in the units
+        of W, zero columns included.
         """
+        hidden = range(len(self.U) - 1)
+        u_gaps = [self._worst(partial(self._u_gap, i)) for i in range(len(self.U))]
+        v_gradients = [self._worst(partial(self._v_gradient, i + 1)) for i in hidden]
         return {
-            "U_h": self._worst_gap(len(self.U) - 1),
+            "U_h": u_gaps[-1],
             "W": max(self._w_residual(link) for link in self.network.links),
-            "V": max((self._v_residual(i) for i in range(1, len(self.U))), default=0.0),
-            "U": max((self._worst_gap(i) for i in range(len(self.U) - 1)), default=0.0),
+            "V": max(v_gradients, default=0.0),
+            "U": max(u_gaps[:-1], default=0.0),
         }
 
-    def _worst_gap(self, i: int) -> float:
-        worst = 0.0
-        for rows in self._rows():
-            U, B = self.U[i][rows], self._apply(i, rows)
-            if i == len(self.U) - 1:
-                mu = self.weights.mu(self.n_samples)
-                gap = self.network.head.gap(U, B, self.y[rows], mu)
-            else:
-                pool = self.network.layers[i].pool
-                gap = u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
-            worst = max(worst, float(gap.max()))
-        return self.team.largest(worst)[0]
+    def _worst(self, violations: Callable[[slice], Tensor]) -> float:
+        """Return the largest violation over the samples of all ranks."""
+        found = (float(violations(rows).max()) for rows in self._rows())
+        return self.team.largest(max(found, default=0.0))[0]
 
-    def _v_residual(self, i: int) -> float:
-        worst = 0.0
-        for rows in self._rows():
-            V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
-            pulls = [
-                link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
-                for link in self.network.consumers(i)
-            ]
-            gradient = add_up(pulls) / self.weights.damping + (V - S)
-            worst = max(worst, float(gradient.abs().max()))
-        return self.team.largest(worst)[0]
+    def _u_gap(self, i: int, rows: slice) -> Tensor:
+        U, B = self.U[i][rows], self._apply(i, rows)
+        if i == len(self.U) - 1:
+            return self.network.head.gap(U, B, self.y[rows], self.weights.mu(self.n_samples))
+        pool = self.network.layers[i].pool
+        return u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
+
+    def _v_gradient(self, i: int, rows: slice) -> Tensor:
+        V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
+        pulls = [
+            link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
+            for link in self.network.consumers(i)
+        ]
+        return (add_up(pulls) / self.weights.damping + (V - S)).abs()
 
     def _w_residual(self, link: Link) -> float:
         op, s = link.operator, self.settings

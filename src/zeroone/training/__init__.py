@@ -1,8 +1,7 @@
-"""Training: settings, the one loop over a learner, its state on disk, and ``train``."""
+"""Training: ``train``, its settings, its callbacks, and the loop that everything trains in."""
 
-from zeroone.training.callbacks import Callback
-from zeroone.training.learner import Status
-from zeroone.training.loggers import CSVLogger, TensorBoardLogger
+from zeroone.training.callbacks import Callback, CSVLogger, TensorBoardLogger
+from zeroone.training.loop import Status
 from zeroone.training.runs import Run, train
 from zeroone.training.settings import PRESETS, SOLVERS, TrainSettings
 from zeroone.training.stochastic_settings import StochasticSettings

@@ -1,4 +1,4 @@
-"""Changed copies of training images: what a class does not depend on."""
+"""Augmentation: random changes of training images that keep their class."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from zeroone.nn.operators import Shape
 from zeroone.utils.parallel import Share
 
 AUGMENTATIONS = ("none", "crop-flip")
-BORDER = 4  # pixels by which an image may be shifted
+BORDER = 4  # the largest shift in pixels
 
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Shift by up to four pixels, zeros moving in, and flip left and right half of the time."""
+    """Shift images by up to four pixels, with zeros moving in, and flip half of them."""
 
     image: Shape
 
     def apply(self, X: Tensor, rng: torch.Generator, share: Share) -> Tensor:
-        """Raw images, one a row; a fresh draw for each of the whole batch."""
+        """Change raw images, one per row; all ranks draw for the whole batch."""
         n, (channels, height, width) = len(X), self.image
         down, right = map(
             share.of, torch.randint(2 * BORDER + 1, (2, share.total, 1), generator=rng)

@@ -1,4 +1,4 @@
-"""The state of an unfinished run on disk: kept after an iteration, written all or nothing."""
+"""The state of an unfinished run on disk, replaced as a whole after an iteration."""
 
 import json
 import math
@@ -17,40 +17,40 @@ from zeroone.version import __version__
 
 STATE_VERSION = 1
 FILE = "state.safetensors"
-INTERVAL = 0.2  # seconds: states of shorter epochs are not all worth their writing
+INTERVAL = 0.2  # seconds; not every short epoch is worth a write
 
 
 @dataclass
 class Progress:
-    """How far a run has come: its history and the best weights so far, if they are wanted."""
+    """How far a run has come."""
 
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, Any]]  # one entry per iteration; the first is the untrained network's
+    best: dict[str, Tensor] = field(default_factory=dict)  # state with the best validation error
     best_error: float | None = None
     best_iteration: int = 0
-    resumed: list[int] = field(default_factory=list)  # the iterations it went on from
+    resumed: list[int] = field(default_factory=list)  # the iterations after which it was resumed
 
 
 class StaleStateError(InputError):
-    """A state that this run cannot go on from: of other settings or data, or damaged."""
+    """The state is damaged, or belongs to other settings or data."""
 
 
 def refuse_unfinished(folder: Path) -> None:
-    """A new run must not silently replace one that could go on."""
+    """Raise an error rather than replace a run that could be resumed."""
     path = folder / FILE
     if path.exists():
         raise InputError(f"{folder} holds an unfinished run: resume it, or remove {path}.")
 
 
 class Checkpoint:
-    """The state file of a run's folder."""
+    """The state file in a run's folder."""
 
     def __init__(self, folder: Path, settings: dict[str, Any], task: TrainingData) -> None:
-        """``settings``: all that decide the result."""
+        """Describe the run by all ``settings`` that affect its result, and by its data."""
         self.path = folder / FILE
         # Sums, and so the last bits, depend on the number of threads.
         counts = settings | {"image": task.image, "threads": torch.get_num_threads()}
-        # As JSON gives it back: tuples become lists.
+        # Through JSON, as it will be read: tuples become lists.
         self.identity = json.loads(
             json.dumps({"settings": counts, "data": task.digests}, default=float)
         )
@@ -58,11 +58,11 @@ class Checkpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last state is old enough to be worth another."""
+        """Whether the last state is old enough to write another."""
         return time.monotonic() - self.written >= INTERVAL
 
     def write(self, progress: Progress, state: dict[str, Tensor]) -> None:
-        """Keep what the next iteration depends on."""
+        """Save everything the next iteration depends on."""
         header = {
             "version": STATE_VERSION,
             "package": __version__,
@@ -78,7 +78,12 @@ class Checkpoint:
         self.written = time.monotonic()
 
     def read(self) -> tuple[Progress, dict[str, Tensor]]:
-        """What was kept; refuse a state of other data or settings."""
+        """Return what was saved.
+
+        Raises:
+            StaleStateError: the state is damaged, or belongs to other settings or data.
+
+        """
         try:
             header, tensors = read_tensors(self.path, STATE, STATE_VERSION)
             self._check(header)
@@ -92,13 +97,6 @@ class Checkpoint:
             [*header["resumed"], len(header["history"]) - 1],
         )
         return progress, _strip(tensors, "state.")
-
-    def check_resumable(self, *, finished: bool) -> None:
-        """Something must be there to go on with."""
-        remove_leftovers(self.path)
-        if not self.path.is_file():
-            what = "a finished run" if finished else "no unfinished run"
-            raise InputError(f"{self.path.parent} holds {what}: there is nothing to resume.")
 
     def _check(self, header: dict[str, Any]) -> None:
         folder = self.path.parent
@@ -118,7 +116,7 @@ class Checkpoint:
             raise InputError(f"the run in {folder} was begun on other parts of the data.")
 
     def remove(self) -> None:
-        """The run is finished and its results are written."""
+        """Delete the state of a run whose results are written."""
         self.path.unlink(missing_ok=True)
         remove_leftovers(self.path)
 

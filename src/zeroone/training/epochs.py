@@ -1,10 +1,10 @@
-"""Mini-batches as a learner: an iteration is an epoch, of whatever rule learns from a batch."""
+"""Mini-batches as a learner: an iteration is an epoch, and a trainer learns from each batch."""
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,63 +15,30 @@ from zeroone.nn.functional import classify
 from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import CropFlip
-from zeroone.training.learner import Iteration, OnBatch, Status, silent
+from zeroone.training.callbacks import Callback
+from zeroone.training.loop import Iteration, Status, Stop
+from zeroone.training.trainers import ModuleTrainer
 from zeroone.training.training_data import Subset
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Share, Team
 
 BATCH = 256
-HEAVIEST = 2.0  # what a sample counts in one batch, if it can be spread over several
+HEAVIEST = 2.0  # the most a sample may weigh in one batch, if other batches can share it
 LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
-LARGE, LARGE_BATCH = 200_000, 1024  # samples from which batches are larger, and those
-FEW = 20  # batches: an epoch of fewer is short
+LARGE, LARGE_BATCH = 200_000, 1024  # from so many samples on, batches are so large
+FEW = 20  # an epoch of fewer batches is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
-
-
-class Trainer(Protocol):
-    """Learns from one batch."""
-
-    @property
-    def model(self) -> Model:
-        """What is scored."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether no more units will be removed."""
-
-    def update(
-        self,
-        V0: Tensor,
-        y: Tensor,
-        rng: torch.Generator,
-        weights: Tensor | None = None,
-        share: Share | None = None,
-    ) -> Tensor:
-        """Learn from scaled inputs; gives the scores from before.
-
-        ``weights``: how often each sample counts, 1 on average over the training part. ``share``:
-        which samples of a batch that several ranks share these are; None is for all.
-        """
-
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """What the history calls loss, for each sample."""
-
-    def notes(self) -> dict[str, Any]:
-        """What the history should say besides."""
-
-    def state(self) -> dict[str, Tensor]:
-        """All that the next batch depends on."""
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How many epochs of how many batches; nothing random is kept from one epoch to the next."""
+    """The number of epochs and batches, and everything random about them.
+
+    No random state passes from one epoch to the next, so that a resumed run repeats it.
+    """
 
     epochs: int
-    batches: int  # an epoch
+    batches: int  # per epoch
     input_dropout: float
     seed: int
 
@@ -86,14 +53,20 @@ class BatchPlan:
         *,
         of_images: bool = False,
     ) -> "BatchPlan":
-        """For a training part; None takes what works for its size.
+        """Plan the batches of a training part; None chooses a value by the size of the part.
 
-        Without ``epochs``: 10, or as many as make 60 batches, and one more for every 4 samples
-        beyond 256, up to 1,000.
+        Args:
+            part: the training part.
+            epochs: passes over the data. None: 10, or as many as make 60 batches and one more for
+                every 4 samples beyond 256, up to 1,000.
+            batch: samples per batch. None: 256, or 1,024 for 200,000 samples or more.
+            dropout: the share of inputs to drop. None: 0.2, or 0 for few features, few samples or
+                images. Filters share their weights between positions and need no dropout of single
+                pixels, which cost accuracy on MNIST. Layers on a backbone's features need it:
+                without it, those on a ResNet overfitted CIFAR-10.
+            seed: the seed of the run.
+            of_images: whether the inputs are images for a convolution.
 
-        ``of_images``: whether the inputs are images for a convolution. Filters, shared between
-        positions, need no dropout of single pixels; on MNIST it cost them accuracy. Layers on a
-        body's features do need it: without, those on a ResNet learned CIFAR-10 by heart.
         """
         n, n_features = len(part.y), part.X.shape[1]
         if dropout is None:
@@ -102,45 +75,46 @@ class BatchPlan:
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))
-        # The same for all data of one batch: there, weight 2 is a sample that comes twice.
+        # Constant for data that fit one batch: there, weight 2 equals a sample that comes twice.
         enough = LEAST_BATCHES + max(0, n - BATCH) / SAMPLES_A_BATCH
         least = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
         return cls(least if epochs is None else epochs, batches, dropout, seed)
 
     @property
     def total(self) -> int:
-        """Batches in all."""
+        """The number of batches of all epochs."""
         return self.epochs * self.batches
 
     def generator(self, epoch: int) -> torch.Generator:
-        """The epoch's own source of random numbers, the same whether or not it was resumed."""
+        """Return an epoch's random number generator, which depends on (seed, epoch) only."""
         seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0]
         return torch.Generator().manual_seed(int(seed) >> 1)
 
     def rows(self, part: Subset, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """The row numbers of each batch in random order, and what they weigh there.
+        """Yield the row numbers of each batch in random order, and their weights in it.
 
-        The sizes of batches differ by one at most. A sample that weighs much would drown the others
-        of its batch: it takes several turns, at most as many as there are batches, which share it.
+        The sizes of batches differ by at most one. A heavy sample would drown the others of its
+        batch, so several batches share it, each with a part of its weight.
         """
-        if part.weights is None:
+        weight = part.sample_weight
+        if weight is None:
             for rows in self._shuffled(len(part.y), rng):
                 yield rows, None
             return
-        times = (part.weights / HEAVIEST).ceil().clamp(1, self.batches).long()
+        times = (weight / HEAVIEST).ceil().clamp(1, self.batches).long()
         turns = torch.arange(len(times)).repeat_interleave(times)
         for some in self._shuffled(len(turns), rng):
             rows = turns[some]
-            yield rows, part.weights[rows] / times[rows]
+            yield rows, weight[rows] / times[rows]
 
     def _shuffled(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
         return torch.randperm(n, generator=rng).tensor_split(self.batches)
 
     def drop_inputs(self, V0: Tensor, rng: torch.Generator, share: Share) -> Tensor:
-        """Set some of the inputs, at random, to their mean, 0, and enlarge the others.
+        """Set random inputs to their mean, 0, and enlarge the others to keep the expected sum.
 
-        Drawn for the whole batch, of which a rank has its share: four inputs by one random number
-        of 64 bits, which takes a fifth of the time of drawing one by one.
+        All ranks draw for the whole batch and use their share. One random number of 64 bits
+        decides on four inputs: that takes a fifth of the time of one number each.
         """
         dropped = min(round(self.input_dropout * 2**16), 2**16 - 1)
         if not dropped:
@@ -155,93 +129,90 @@ class BatchPlan:
 
 @dataclass
 class Epochs:
-    """Mini-batches: an iteration is one pass over the samples in random order."""
+    """Iterate a trainer: an iteration is one pass over the training part in random order."""
 
-    rule: Trainer
+    trainer: ModuleTrainer
     part: Subset
     scaling: Scaling
     batch_plan: BatchPlan
     augment: CropFlip | None = None
     team: Team = ALONE
-    limit: int = field(init=False)
-    at_limit: tuple[Status, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.limit = self.batch_plan.epochs
-        self.at_limit = (Status.COMPLETED, f"all {self.limit} epochs are done")
-
-    @property
-    def plan(self) -> dict[str, int]:
-        """How many epochs of how many batches."""
-        return {"epochs": self.batch_plan.epochs, "batches": self.batch_plan.batches}
+        self.at_limit: Stop = (Status.COMPLETED, f"all {self.limit} epochs are done")
+        self.plan = {"epochs": self.limit, "batches": self.batch_plan.batches}
 
     @property
     def model(self) -> Model:
-        """The rule's."""
-        return self.rule.model
+        """The trainer's model."""
+        return self.trainer.model
 
     @property
     def settled(self) -> bool:
-        """The rule's word."""
-        return self.rule.settled
+        """Whether pruning is over."""
+        return self.trainer.settled
 
     def start(self) -> dict[str, Any]:
-        """Nothing has been seen yet."""
-        return {"loss": None, "running_error": None, "seconds": 0.0, **self.rule.notes()}
+        """Return the entry of the untrained network."""
+        return {"loss": None, "running_error": None, "seconds": 0.0, **self.trainer.notes()}
 
-    def iterate(self, k: int, on_batch: OnBatch = silent) -> Iteration:
-        """One epoch. ``loss`` and ``running_error`` are those of each batch before its update."""
+    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+        """Run epoch ``k``. Its loss and error are those of each batch before its update."""
         started = time.perf_counter()
         wrong, seen, loss = 0.0, 0.0, 0.0
-        for done, (V0, y, weights, rng, share) in enumerate(self._batches(k), start=1):
+        for done, (V0, y, weight, rng, share) in enumerate(self._batches(k), start=1):
             try:
-                scores = self.rule.update(V0, y, rng, weights, share)
+                scores = self.trainer.update(V0, y, rng, weight, share)
             except DivergedError as error:
-                entry = {"loss": math.nan, "running_error": None} | self.rule.notes()
+                entry = {"loss": math.nan, "running_error": None} | self.trainer.notes()
                 entry["seconds"] = time.perf_counter() - started
                 return Iteration(entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip(".")))
-            losses = self.rule.losses(scores, y)
+            losses = self.trainer.losses(scores, y)
             wrong, seen = wrong + int((classify(scores) != y).sum()), seen + len(y)
-            loss += float((losses if weights is None else losses * weights).sum())
-            on_batch(done, self.batch_plan.batches)
+            loss += float((losses if weight is None else losses * weight).sum())
+            for callback in callbacks:
+                callback.on_batch(k, done, self.batch_plan.batches)
         wrong, seen, loss = self.team.total(wrong, seen, loss)
         entry = {
             "loss": loss / len(self.part.y),
             "running_error": wrong / seen,
             "seconds": time.perf_counter() - started,
-            **self.rule.notes(),
+            **self.trainer.notes(),
         }
+        stop: Stop | None = None
         if not math.isfinite(loss):
-            reason = f"the loss was no longer finite in epoch {k}"
-            return Iteration(entry, (Status.DIVERGED, reason))
+            stop = (Status.DIVERGED, f"the loss was no longer finite in epoch {k}")
+        elif self._went_wrong(k, V0):
+            stop = (Status.DIVERGED, f"the scores were no longer finite after epoch {k}")
+        return Iteration(entry, stop)
+
+    def _went_wrong(self, k: int, V0: Tensor) -> bool:
+        """Whether the last update of epoch ``k`` spoiled the network."""
         if k < self.limit and self.batch_plan.batches < FEW:
-            return Iteration(entry)  # the next loss will tell
-        with torch.no_grad():  # the last update may be the one that went wrong
-            # Some rows tell: all of a full batch took a fifth of its time.
-            went_wrong = not bool(self.rule.model.forward(V0[:BATCH]).isfinite().all())
-        if self.team.largest(went_wrong)[0]:
-            reason = f"the scores were no longer finite after epoch {k}"
-            return Iteration(entry, (Status.DIVERGED, reason))
-        return Iteration(entry)
+            return False  # the next loss will tell
+        with torch.no_grad():  # some rows are enough: a full batch took a fifth of its time
+            finite = bool(self.trainer.model.forward(V0[:BATCH]).isfinite().all())
+        return bool(self.team.largest(not finite)[0])
 
     def _batches(
         self, epoch: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None, torch.Generator, Share]]:
-        """Of each batch what is this rank's; all that is random is drawn for the whole batch."""
+        """Yield this rank's share of each batch; all random draws are for the whole batch."""
         rng = self.batch_plan.generator(epoch)
-        for rows, weights in self.batch_plan.rows(self.part, rng):
+        for rows, weight in self.batch_plan.rows(self.part, rng):
             share = self.part.share(rows, self.team)
-            mine, heavy = share.of(rows), None if weights is None else share.of(weights)
+            mine = share.of(rows)
             X = self.part.inputs(mine)
             V0 = self.scaling.apply(self.augment.apply(X, rng, share) if self.augment else X)
             V0 = self.batch_plan.drop_inputs(V0, rng, share)
-            heavy = None if heavy is None else heavy.to(V0.device)
-            yield V0, self.part.y[mine].to(V0.device), heavy, rng, share
+            own = None if weight is None else share.of(weight).to(V0.device)
+            yield V0, self.part.y[mine].to(V0.device), own, rng, share
 
     def state(self) -> dict[str, Tensor]:
-        """The rule's: the epochs themselves keep nothing."""
-        return self.rule.state()
+        """Return the trainer's state: an epoch leaves nothing else behind."""
+        return self.trainer.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
-        self.rule.restore(state)
+        """Continue from the result of ``state()``."""
+        self.trainer.restore(state)

@@ -1,4 +1,4 @@
-"""What a trained body makes of the data: the inputs of the layers that are trained on it."""
+"""Features: the outputs of a trained backbone, on which 0/1 layers are trained."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,25 +12,20 @@ from zeroone.nn.scaling import Scaling
 
 @dataclass(frozen=True)
 class Features:
-    """A network with a trained body, and what the body made of the training and test inputs."""
+    """A network with a trained backbone, and the backbone's outputs for all inputs."""
 
     network: Network
     train: NDArray[Any]
     test: NDArray[Any] | None
-    record: dict[str, Any]  # of the initial process that trained it
+    record: dict[str, Any]  # of the pretraining
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the record of a run on them says of the initial process."""
+        """What the record of a run on these features says about the pretraining."""
         return {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
 
-    @property
-    def scaling(self) -> Scaling:
-        """Of the raw inputs."""
-        return self.network.scaling
-
     def body(self, scaling: Scaling) -> Backbone:
-        """The body as part of a network that was trained with this scaling of the features."""
-        body = self.network.body
-        assert body is not None
-        return Backbone(body.name, body.image, body.layers, scaling)
+        """Return the backbone, for a network whose layers take features with this scaling."""
+        backbone = self.network.body
+        assert backbone is not None
+        return Backbone(backbone.name, backbone.image, backbone.layers, scaling)

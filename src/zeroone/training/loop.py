@@ -1,32 +1,78 @@
-"""The one training loop: it turns a learner, scores it, keeps its state, and says why it ended."""
+"""The training loop: iterate a learner, score it, save its state, and say why training ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
 
 from zeroone.analysis.counts import active_units
-from zeroone.analysis.metrics import error_rate
+from zeroone.analysis.metrics import Model, error_rate
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, Progress
-from zeroone.training.learner import Learner, Status
 from zeroone.training.training_data import Subset
 from zeroone.utils.parallel import ALONE, Team
 
-SCORED = 10_000  # training samples that are scored after an iteration; at the end all are
+SCORED = 10_000  # training samples to score after an iteration; the final score uses all
+
+
+class Status(StrEnum):
+    """Why training stopped."""
+
+    COMPLETED = "completed"
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    EARLY = "early"
+    STOPPED = "stopped"
+    DIVERGED = "diverged"
+
+
+Stop = tuple[Status, str]  # with the reason, in words
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Iteration:
+    """The history entry of one iteration and, if it must be the last, why."""
+
+    entry: dict[str, Any]
+    stop: Stop | None = None
+
+
+class Learner(Protocol):
+    """What the loop iterates: ``Epochs`` of mini-batches, or ``Sweeps`` of the exact solver."""
+
+    limit: int  # the number of iterations
+    at_limit: Stop  # how training ends when they are done
+    plan: dict[str, int]  # the amount of work, for the record
+
+    @property
+    def model(self) -> Model:
+        """The model to score."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether pruning is over. Until then the network is larger than requested."""
+
+    def start(self) -> dict[str, Any]:
+        """Return the history entry from before the first iteration."""
+
+    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+        """Run iteration ``k``, counted from 1."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything the next iteration depends on."""
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue from the result of ``state()``."""
+
+
+class Outcome(NamedTuple):
     """How a run ended."""
 
     progress: Progress
     status: Status
     reason: str
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """One entry an iteration, the first one from before the training."""
-        return self.progress.history
 
 
 def run(
@@ -40,11 +86,18 @@ def run(
     scores: bool = True,
     team: Team = ALONE,
 ) -> Outcome:
-    """Iterate until the learner or a callback stops, patience ends, or all is done.
+    """Iterate until the limit, or until the learner, a callback or lost patience stops it.
 
-    ``scores``: whether all parts are scored after every iteration; without, only the validation
-    part is, if there is one.
-    ``team``: all of its ranks do the same; the first one reads and writes the state.
+    Args:
+        learner: what to iterate.
+        parts: the data to score, by name.
+        patience: iterations to wait for a better validation error; None waits for the limit.
+        callbacks: called after every batch and every iteration.
+        checkpoint: where to save the state; None saves nothing.
+        resume: whether to continue from the checkpoint.
+        scores: whether to score all parts after every iteration, or only the validation part.
+        team: the ranks. All do the same; the first one reads and writes the state.
+
     """
     whole = {**parts, "train": parts["train"].sample(SCORED)}
     wanted = {name: part for name, part in whole.items() if scores or name == "validation"}
@@ -56,12 +109,12 @@ def run(
         learner.restore(state)
     else:
         progress = Progress([_entry(0, learner, learner.start(), scored, team)])
-        _keep(checkpoint, progress, learner, team, due=True)
+        _save(checkpoint, progress, learner, team, due=True)
     for callback in callbacks:
         callback.on_start(len(progress.history) - 1, learner.limit)
-    stop: tuple[Status, str] | None = None
+    stop: Stop | None = None
     for k in range(len(progress.history), learner.limit + 1):
-        iteration = learner.iterate(k, _batch_reporter(k, callbacks))
+        iteration = learner.iterate(k, callbacks)
         entry = _entry(k, learner, iteration.entry, scored, team)
         progress.history.append(entry)
         stop = iteration.stop or _impatience(progress, learner, patience)
@@ -70,7 +123,7 @@ def run(
             stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
         if stop:
             break
-        _keep(checkpoint, progress, learner, team, due=k == learner.limit)
+        _save(checkpoint, progress, learner, team, due=k == learner.limit)
     status, reason = stop or learner.at_limit
     if progress.best:
         learner.restore(progress.best)
@@ -79,10 +132,10 @@ def run(
     return Outcome(progress, status, reason)
 
 
-def _keep(
+def _save(
     checkpoint: Checkpoint | None, progress: Progress, learner: Learner, team: Team, *, due: bool
 ) -> None:
-    """Write the state if it is due, or the last one is old; the ranks make it together."""
+    """Write the state if it is due or the last one is old. All ranks contribute to it."""
     if checkpoint is None or not team.first_word(due or checkpoint.is_due):
         return
     state = learner.state()
@@ -90,30 +143,17 @@ def _keep(
         checkpoint.write(progress, state)
 
 
-def _batch_reporter(k: int, callbacks: Sequence[Callback]) -> Any:
-    def report(done: int, total: int) -> None:
-        for callback in callbacks:
-            callback.on_batch(k, done, total)
-
-    return report
-
-
 def _entry(
     k: int, learner: Learner, did: dict[str, Any], parts: dict[str, Subset], team: Team
 ) -> dict[str, Any]:
-    """One line of the history: what was done, the errors, what is left of the network."""
+    """Complete a history entry with the error of each part and the number of active units."""
     errors = {f"{n}_error": error_rate(learner.model, p.X, p.y, team) for n, p in parts.items()}
     left = {"active_units": active_units(learner.model)} if parts else {}
     return {"iteration": k, **did, **errors, **left}
 
 
-def _impatience(
-    progress: Progress, learner: Learner, patience: int | None
-) -> tuple[Status, str] | None:
-    """Keep the best weights by the validation error, and stop where none came for long.
-
-    While units are still being removed no weights count: they are larger than was asked for.
-    """
+def _impatience(progress: Progress, learner: Learner, patience: int | None) -> Stop | None:
+    """Remember the weights with the best validation error; stop if none came for too long."""
     if patience is None or not learner.settled:
         return None
     entry = progress.history[-1]

@@ -21,8 +21,7 @@ from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
-from zeroone.training.learner import Learner, Status
-from zeroone.training.loop import Outcome
+from zeroone.training.loop import Learner, Outcome, Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
@@ -40,7 +39,15 @@ RECORD, MODEL = "record.json", "model.safetensors"
 
 @dataclass
 class Run:
-    """A finished training run."""
+    """A finished training run.
+
+    Attributes:
+        network: the trained network.
+        status: why training stopped.
+        reason: the same in words.
+        record: settings, data, history and results, as ``record.json`` holds them.
+
+    """
 
     network: Network
     status: Status
@@ -49,14 +56,13 @@ class Run:
 
     @property
     def n_iter(self) -> int:
-        """Sweeps or epochs done."""
+        """The number of sweeps or epochs."""
         return int(self.record["n_iter"])
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``record.json`` and ``model.safetensors`` into the folder, which is made.
+        """Write ``model.safetensors`` and ``record.json`` into a folder, made if need be.
 
-        A run that diverged has a record but no model that could be used. The record comes last: it
-        says that all is there.
+        A run that diverged gets no model. The record comes last: it tells that all is there.
         """
         folder = make_folder(Path(folder))
         (folder / RECORD).unlink(missing_ok=True)  # of an earlier run, with another model
@@ -89,43 +95,45 @@ def train(
 ) -> Run:
     """Train a network on raw inputs X and labels y.
 
-    ``name`` is what the record calls the data, beside their digests; ``image`` is the shape of a
-    sample (channels, height, width), which convolutions need.
-    ``test`` is scored after every iteration and never used for anything else.
-    ``out`` is a folder for the model and the record; the state of the run is kept there after
-    every iteration (at most every 0.2 s), and ``resume`` goes on from it. On the same machine with
-    as many threads, the result is the same to the bit as if the run had never been interrupted.
-    ``noise``: levels of Gaussian noise (see ``metrics.Noise``) in which the result is scored too.
-    ``features``: what a trained body makes of X (see ``zeroone.pretraining``); the layers are then
-    trained on these, and the network that comes out takes X.
-    ``sample_weight``: how often each sample counts (stochastic solver); errors are of samples all
-    the same.
-    ``start``: a trained network to begin with (it stays as it is), with its own widths and its own
-    scaling of the inputs.
-    ``feature_names``: what the inputs are called; the model keeps it.
-    ``scores``: whether all parts are scored after every iteration, which on small data takes longer
-    than the iteration; without, only a validation part is, and no flipped bits are counted.
-    ``team``: the processes that train together (see ``parallel.together``); each calls this alike.
+    Args:
+        X: one sample per row: an array, a tensor, a sparse matrix or sharded data.
+        y: the labels, numbers or strings.
+        settings: what to train and how; None takes the defaults.
+        test: inputs and labels to score after every iteration, and for nothing else.
+        name: what the record calls the data.
+        image: the shape of a sample (channels, height, width); convolutions need it.
+        callbacks: observe the run and may stop it.
+        out: a folder for the model and the record. It also holds the state of the run, written
+            after an iteration, at most every 0.2 s.
+        resume: whether to continue from the state in ``out``. On the same machine with as many
+            threads, the result equals that of an uninterrupted run bit for bit.
+        noise: levels of Gaussian noise (see ``metrics.Noise``) at which to score the result.
+        features: the outputs of a trained backbone for X (see ``zeroone.pretraining``). Layers
+            are trained on these; the resulting network takes X.
+        sample_weight: how often each sample counts, for the stochastic solver. Errors count
+            every sample once.
+        start: a trained network to start from, with its widths and its scaling; it is copied.
+        feature_names: the names of the inputs, which the model keeps.
+        scores: whether to score all parts after every iteration, which on small data takes
+            longer than the iteration. If not, only a validation part is scored, and flipped bits
+            are not counted.
+        team: the processes that train together (see ``parallel.together``), with equal calls.
+
     """
     for callback in callbacks:
         callback.check()
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
-    device = find_device(settings.device)
-    task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
-    if start is None:
-        network = make_network(task, settings)
-    else:
-        network = deepcopy(check_start(start, task, settings))
-    task = replace(task, scaling=network.to(device).scaling)
-    if feature_names is not None:
-        network.name_features(feature_names)
-    learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
+    device = find_device(settings.device)
+    task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
+    network = _start(task, settings, start, feature_names).to(device)
+    task = replace(task, scaling=network.scaling)
+    learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
     checkpoint = None
     if out is not None:
         checkpoint = open_checkpoint(Path(out), settings.flat(), task, team, resume=resume)
@@ -154,22 +162,44 @@ def train(
 def open_checkpoint(
     out: Path, settings: dict[str, Any], task: TrainingData, team: Team = ALONE, *, resume: bool
 ) -> Checkpoint:
-    """The state file of a run's folder; results of an earlier run stay until there are new ones."""
+    """Return a folder's checkpoint; results of an earlier run stay until there are new ones.
+
+    Raises:
+        InputError: there is nothing to resume, or a new run would replace an unfinished one.
+
+    """
     checkpoint = Checkpoint(make_folder(out), settings, task)
     team.keep_state_in(checkpoint.path)
     if not team.is_first:
         return checkpoint
-    for name in (RECORD, MODEL):
-        remove_leftovers(out / name)
-    if resume:
-        checkpoint.check_resumable(finished=(out / RECORD).exists())
-    else:
+    for path in (out / RECORD, out / MODEL, checkpoint.path):
+        remove_leftovers(path)
+    if not resume:
         refuse_unfinished(out)
+    elif not checkpoint.path.is_file():
+        what = "a finished run" if (out / RECORD).exists() else "no unfinished run"
+        raise InputError(f"{out} holds {what}: there is nothing to resume.")
     return checkpoint
 
 
+def _start(
+    task: TrainingData,
+    settings: TrainSettings,
+    start: Network | None,
+    feature_names: Sequence[str] | None,
+) -> Network:
+    """Return a new network, or a copy of the one to start from."""
+    if start is None:
+        network = make_network(task, settings)
+    else:
+        network = deepcopy(check_start(start, task, settings))
+    if feature_names is not None:
+        network.name_features(feature_names)
+    return network
+
+
 def make_network(task: TrainingData, settings: TrainSettings) -> Network:
-    """A network at its random start."""
+    """Build a network with random weights."""
     std = settings.init_std
     if std is None and settings.solver == "exact":
         std = EXACT_INIT_STD
@@ -188,9 +218,9 @@ def make_network(task: TrainingData, settings: TrainSettings) -> Network:
 
 
 def check_start(start: Network, task: TrainingData, settings: TrainSettings) -> Network:
-    """Require a network for these inputs and classes, with as many layers and the same head."""
+    """Require a network for these inputs and classes, with these layers and this head."""
     if start.body is not None:
-        raise InputError("a network on a body cannot be trained further.")
+        raise InputError("a network on a backbone cannot be trained further.")
     if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
         raise InputError("the network to begin with has other inputs or classes than the data.")
     plans, hidden = settings.plans, start.layers[:-1]
@@ -203,7 +233,7 @@ def check_start(start: Network, task: TrainingData, settings: TrainSettings) -> 
 
 
 def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
-    """Whether a layer is what was planned, or what pruning has left of it."""
+    """Whether a layer is the planned one, or what pruning left of it."""
     kernel = layer.operator.kernel if isinstance(layer.operator, Conv2d) else 0
     return (kernel, layer.skip) == (plan.kernel, plan.skip) and layer.operator.n_out <= plan.units
 
@@ -224,18 +254,13 @@ def _make_learner(
         exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
         return Sweeps(exact, part.own_rows(team))
     s = settings.stochastic
+    convolves = len(network.operators[0].shape_in) > 1
     plan = BatchPlan.make(
-        part,
-        s.epochs,
-        s.batch,
-        s.input_dropout,
-        settings.seed,
-        of_images=len(network.operators[0].shape_in) > 1,
+        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=convolves
     )
-    widths = [p.units for p in settings.plans]
-    kept = None if fresh else widths
+    widths = None if fresh else [p.units for p in settings.plans]
     probe = task.probe(PROBE, team) if scores else None
-    trainer = BCDTrainer(network, s, max(1, plan.total), probe, widths=kept, team=team)
+    trainer = BCDTrainer(network, s, max(1, plan.total), probe, widths=widths, team=team)
     return Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
 
 
@@ -246,13 +271,14 @@ def describe(
     errors: dict[str, float],
     noise: Sequence[float] = (),
 ) -> dict[str, Any]:
-    """The part of a record that tells what was trained on what, and how it went.
+    """Return the part of a record about the data and the course of the training.
 
-    ``errors``: see ``part_errors``. The learner's model is back on the CPU.
+    ``errors`` come from ``part_errors``. The learner's model is back on the CPU.
     """
-    history, progress = outcome.history, outcome.progress
+    progress = outcome.progress
+    history, best = progress.history, progress.best_iteration if progress.best else None
+    last = history[-1 if best is None else best]
     model = task.whole(learner.model)
-    last = history[progress.best_iteration] if progress.best else history[-1]
     return {
         "data": {
             "name": task.name,
@@ -266,7 +292,7 @@ def describe(
         "reason": outcome.reason,
         "plan": learner.plan,
         "n_iter": len(history) - 1,
-        "best_iteration": progress.best_iteration if progress.best else None,
+        "best_iteration": best,
         "objective": last.get("F", last["loss"]),
         "residuals": last.get("residuals", {}),
         "result": {
@@ -281,7 +307,7 @@ def describe(
 
 
 def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> dict[str, float]:
-    """Of each part, all samples: ``train_error``, ``train_top5_error`` and so on."""
+    """Score all samples of each part: ``train_error``, ``train_top5_error`` and so on."""
     mine = {name: part.mine(team) for name, part in parts.items()}
     return {
         f"{name}_{kind}": error
@@ -291,7 +317,7 @@ def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> d
 
 
 def in_noise(model: Model, parts: dict[str, Subset], levels: Sequence[float]) -> dict[str, Any]:
-    """Of the test part if there is one, else of the validation part, else of the training part."""
+    """Score the test part, or else the validation or the training part, in noise."""
     if not levels:
         return {}
     name = next(name for name in ("test", "validation", "train") if name in parts)

@@ -1,4 +1,4 @@
-"""What is trained and how: settings of a run, from flat options or from a preset."""
+"""Settings of a run, from flat options or from a preset."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -21,22 +21,31 @@ SOLVERS = tuple(SOLVER_SETTINGS)
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What is trained and how; ``stochastic`` and ``exact`` hold the solvers' own settings.
+    """What to train and how.
 
-    hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2';
-        'conv3x3:32:pad1:skip2' has a shortcut around the layer below it
-    solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
-    head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
-    bias: whether each layer gets a constant-1 input
-    scaling: of the inputs by one 'common' spread, by each 'feature', or 'auto', see ``Scaling``
-    augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch
-    init_std: the spread of the Gaussian start; None takes the solver's own start
-    validation: the share of the training samples that is held out, class by class, by the seed
-    patience: stop after that many iterations without a better validation error, and go back to
-        the best weights (once all units that go have gone); None trains to the end. On small
-        data an iteration is a small part of the schedule: give it room
-    device: where batches are computed, 'cpu' or a GPU such as 'cuda'; what is drawn at random is
-        the same everywhere. It is no part of what a run is: ``describe`` leaves it out
+    Attributes:
+        hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2';
+            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it.
+        solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
+            paper).
+        head: 'softmax', or 'hardmax' (the paper's).
+        margin: hardmax: the lead that a class must have to count as right.
+        bias: whether each layer gets a constant-1 input.
+        scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
+            choose by the data ('auto').
+        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch.
+        init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
+        validation: the share of the training samples to hold out, class by class, by the seed.
+        patience: stop after so many iterations without a better validation error, and restore the
+            best weights (of those after the last pruning); None trains to the end. On small data
+            an iteration is a small part of the schedule: give it room.
+        dtype: 'float32' or 'float64'.
+        seed: the seed of the start, the held-out part and the batches.
+        device: where batches are computed, 'cpu' or a GPU such as 'cuda'. Random draws are the
+            same everywhere, so ``describe`` leaves it out.
+        stochastic: the settings of stochastic BCD.
+        exact: the settings of the exact solver.
+
     """
 
     hidden: tuple[int | str, ...] = (256, 256)
@@ -80,19 +89,25 @@ class TrainSettings:
 
     @property
     def plans(self) -> list[LayerPlan]:
-        """The hidden layers, read."""
+        """The hidden layers, parsed."""
         return [LayerPlan.parse(layer) for layer in self.hidden]
 
     @property
     def own(self) -> StochasticSettings | ExactSettings:
-        """The settings of the solver that is used."""
+        """The settings of the chosen solver."""
         return self.exact if self.solver == "exact" else self.stochastic
 
     @classmethod
     def from_options(cls, preset: str | None = None, **options: Any) -> "TrainSettings":
-        """Settings from one flat set of options, on top of a preset if one is named.
+        """Make settings from one flat set of options, on top of a preset if one is named.
 
-        An option that only another solver has is refused.
+        Args:
+            preset: 'paper' for the printed settings.
+            options: settings of the run and of its solver, by name.
+
+        Raises:
+            InputError: an option is unknown, invalid, or belongs to another solver.
+
         """
         base = cls()
         if preset is not None:
@@ -114,12 +129,12 @@ class TrainSettings:
         )
 
     def describe(self) -> dict[str, Any]:
-        """All settings that count: those of the other solver are left out."""
+        """Return all settings that affect the result, without those of the other solver."""
         left_out = {"device", *SOLVERS} - {self.solver}
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:
-        """The same, those of the solver among the others."""
+        """Return the same with the solver's settings among the others."""
         common = {k: v for k, v in self.describe().items() if k not in SOLVERS}
         return common | asdict(self.own)
 
@@ -142,7 +157,7 @@ def _checked_layers(hidden: Any) -> tuple[int | str, ...]:
     return tuple(plan.written for plan in plans)
 
 
-# Printed: small Gaussian weights, no biases, no margin. Their spread is not printed.
+# Printed: small Gaussian weights (of unknown size), no biases, no margin.
 PRESETS = {
     "paper": TrainSettings(
         hidden=(2000, 2000),

@@ -1,4 +1,4 @@
-"""What a person reads while training goes on, where there is no terminal for a bar."""
+"""Progress as plain lines of text, for a stderr that is not a terminal."""
 
 import sys
 import time
@@ -7,32 +7,32 @@ from typing import Any
 from zeroone.training.callbacks import Callback
 
 PARTS = ("train", "validation", "test")
-SILENCE = 30.0  # seconds without a line, at most
+SILENCE = 30.0  # the longest time without a line, in seconds
 
 
 class Lines(Callback):
-    """About ten plain lines, one an epoch or so, and one at least every half minute."""
+    """Print about ten lines per run, and at least one every half minute."""
 
     def __init__(self, label: str = "training") -> None:
         self.label, self.total = label, 0
         self.begun, self.since, self.spoken = 0, 0.0, 0.0
 
     def on_start(self, done: int, total: int) -> None:
-        """Learn how far it is; say where a resumed run goes on."""
+        """Note the number of iterations; say where a resumed run continues."""
         self.total, self.begun = total, done
         self.since = self.spoken = time.monotonic()
         if done:
-            self._say(f"goes on after {done} of {total}")
+            self._say(f"resumes after {done} of {total}")
 
     def on_batch(self, iteration: int, done: int, total: int) -> None:
-        """A sign of life, if there has been no other."""
+        """Print a line if the last one is old."""
         if done < total and time.monotonic() - self.spoken >= SILENCE:
             reached = iteration - 1 + done / total
             share = 100 * done // total
             self._say(f"{share}% of {iteration}/{self.total}{self._left(reached)}")
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """One line."""
+        """Print a line after every tenth of the iterations, or if the last one is old."""
         k = entry["iteration"]
         late = time.monotonic() - self.spoken >= SILENCE
         if late or k % max(1, self.total // 10) == 0 or k == self.total:
@@ -44,7 +44,7 @@ class Lines(Callback):
         say(f"{self.label}: {words}")
 
     def _left(self, reached: float) -> str:
-        """How long the rest will take, if it is worth saying."""
+        """Return the time left, if it is at least a minute."""
         if reached <= self.begun:
             return ""
         each = (time.monotonic() - self.since) / (reached - self.begun)
@@ -53,12 +53,12 @@ class Lines(Callback):
 
 
 def say(sentence: str) -> None:
-    """One line about what is going on, on stderr."""
+    """Print a line to stderr."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def describe(entry: dict[str, Any]) -> str:
-    """How it stands, by an entry of the history."""
+    """Summarise a history entry: loss or F, errors, flipped bits."""
     errors = [f"{p} error {percent(entry[f'{p}_error'])}" for p in PARTS if f"{p}_error" in entry]
     value = f"F {entry['F']:.4g}" if "F" in entry else f"loss {entry['loss']:.4g}"
     shares = "-".join(map(percent, entry.get("flipped", [])))
@@ -66,5 +66,5 @@ def describe(entry: dict[str, Any]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one, or nothing."""
+    """Format a share of one as a percentage; None becomes an empty string."""
     return "" if share is None else f"{100 * share:.2f}%"

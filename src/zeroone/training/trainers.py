@@ -1,12 +1,13 @@
-"""Trainers learn from one batch: a module, its loss, and an optimizer.
+"""Trainers update a network from one batch: a module, its loss and an optimizer.
 
-``ModuleTrainer`` is what BCD and the baselines share: autograd through a module and one step of an
-optimizer. ``BCDTrainer`` trains a 0/1 network by stochastic BCD.
+``ModuleTrainer`` is the part that BCD and the baselines share. ``BCDTrainer`` trains a 0/1 network
+by stochastic BCD.
 """
 
 import gc
 import io
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,65 +23,89 @@ from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.parallel import ALONE, Share, Team
 
-PROBE = 1000  # samples on which flipped bits are counted
+PROBE = 1000  # samples on which to count flipped bits
 
 
 class ModuleTrainer(ABC):
-    """Autograd through a module, then one step of its optimizer.
+    """Run autograd through a module, then take one step of its optimizer.
 
-    The gradient is that of the mean loss over the whole batch, of which a rank has a share.
+    The gradient is that of the mean loss over the whole batch, of which a rank holds a share.
     """
 
-    module: nn.Module  # as it is called: DDP's, if there are several ranks
+    module: nn.Module  # as it is called: wrapped by DDP if there are several ranks
     optimizer: torch.optim.Optimizer
     team: Team = ALONE
 
     @property
     @abstractmethod
     def model(self) -> Model:
-        """What is scored."""
+        """The model to score."""
 
     @property
     def settled(self) -> bool:
-        """Whether no more units will be removed."""
+        """Whether pruning is over."""
         return True
 
     @abstractmethod
     def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """What is minimised, for each sample."""
+        """Return the loss to minimise, for each sample."""
+
+    @abstractmethod
+    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Return the loss that the history reports, for each sample."""
 
     def update(
         self,
         V0: Tensor,
         y: Tensor,
         rng: torch.Generator,  # noqa: ARG002
-        weights: Tensor | None = None,
+        sample_weight: Tensor | None = None,
         share: Share | None = None,
     ) -> Tensor:
-        """Learn from a batch; gives the scores from before."""
+        """Learn from a batch.
+
+        Args:
+            V0: scaled inputs.
+            y: class numbers.
+            rng: the source of all random numbers of this batch.
+            sample_weight: how often each sample counts, 1 on average over the training part.
+            share: which samples of a batch that several ranks share these are; None for all.
+
+        Returns:
+            The scores from before the update.
+
+        """
         self.optimizer.zero_grad()
-        scores = self.backward(V0, y, weights, len(y) if share is None else share.total)
+        scores = self.backward(V0, y, sample_weight, len(y) if share is None else share.total)
         self.team.listen(self.optimizer.step)
         return scores
 
-    def backward(self, V0: Tensor, y: Tensor, weights: Tensor | None, total: int) -> Tensor:
-        """The gradients of the sum of losses over ``total``, on all ranks; gives the scores."""
-        scores: Tensor = self.team.listen(lambda: self.module(V0))
+    def backward(self, V0: Tensor, y: Tensor, sample_weight: Tensor | None, total: int) -> Tensor:
+        """Compute the gradients of the summed loss over ``total``; return the scores."""
+        scores: Tensor = self.team.listen(partial(self.module, V0))
         losses = self.training_losses(scores, y)
-        # DDP takes the mean over the ranks of what should be a sum.
-        loss = (losses if weights is None else losses * weights).sum() * (self.team.size / total)
+        weighted = losses if sample_weight is None else losses * sample_weight
+        # DDP averages over the ranks what must be a sum.
+        loss = weighted.sum() * (self.team.size / total)
         self.team.listen(loss.backward)
         return scores.detach()
 
     def notes(self) -> dict[str, Any]:
-        """What the history should say besides."""
+        """Return further values for the history."""
         return {}
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return everything the next batch depends on."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue from the result of ``state()``."""
 
 
 class BCDTrainer(ModuleTrainer):
-    """Stochastic BCD on the layers of a network, which follows them; counts flipped bits."""
+    """Stochastic BCD on the layers of a network; counts flipped bits."""
 
-    module: nn.Module
     optimizer: BCD
 
     def __init__(
@@ -93,15 +118,15 @@ class BCDTrainer(ModuleTrainer):
         widths: list[int] | None = None,
         team: Team = ALONE,
     ) -> None:
-        """Take charge of a network, which is changed in place.
+        """Prepare to train a network in place.
 
         Args:
-            network: what is trained.
-            settings: of stochastic BCD.
-            total_steps: the length of the training in batches; None is for one without end.
-            probe: scaled inputs on which flipped bits are counted from epoch to epoch.
-            widths: of a network that was trained before, how many hidden units it began with;
-                None is for one at its random start.
+            network: the network to train.
+            settings: the settings of stochastic BCD.
+            total_steps: the length of the training in batches; None if it has no end.
+            probe: scaled inputs on which to count the bits that flip from epoch to epoch.
+            widths: how many hidden units a network that was trained before began with; None for
+                one at its random start.
             team: the ranks that train together.
 
         """
@@ -112,7 +137,7 @@ class BCDTrainer(ModuleTrainer):
         self.bits = self._bits()
 
     def _build(self) -> None:
-        """A module with the network's weights, and its optimizer."""
+        """Build a module with the network's weights, and its optimizer."""
         s = self.settings
         self.layers = ZeroOneLayers(self.network, Convolution).train()
         self.layers.steps.to(self.network.device)
@@ -139,7 +164,7 @@ class BCDTrainer(ModuleTrainer):
 
     @property
     def model(self) -> Network:
-        """The network, up to date."""
+        """The network, with the module's current weights."""
         if self._stale:
             for layer, new in zip(self.network.layers, self.layers.as_layers(), strict=True):
                 layer.operator, layer.shortcut = new.operator, new.shortcut
@@ -148,16 +173,16 @@ class BCDTrainer(ModuleTrainer):
 
     @property
     def settled(self) -> bool:
-        """Whether no more units will be removed."""
+        """Whether pruning is over."""
         removal = self.optimizer.removal
         return removal is None or removal.settled
 
     def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """The head's."""
+        """Return the head's loss, with smoothing."""
         return self.network.head.training_losses(scores, y, self.settings.smoothing)
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """What the history calls loss: the head's own, without smoothing."""
+        """Return the head's loss, without smoothing."""
         return self.network.head.losses(scores, y)
 
     def update(
@@ -165,30 +190,31 @@ class BCDTrainer(ModuleTrainer):
         V0: Tensor,
         y: Tensor,
         rng: torch.Generator,
-        weights: Tensor | None = None,
+        sample_weight: Tensor | None = None,
         share: Share | None = None,
     ) -> Tensor:
-        """Every block once."""
+        """Update every block once; see ``ModuleTrainer.update``."""
         several = self.team.size > 1
         sizes = [p.shape for p in self.layers.parameters()] if several else []
         self._stale = True
         observer = self.optimizer.observer
-        observer.sample_weight, observer.places = weights, None if share is None else share.places
-        if self.settings.u_rule not in ("expected", "half"):  # it may draw: what is the batch's own
+        observer.sample_weight = sample_weight
+        observer.places = None if share is None else share.places
+        if self.settings.u_rule in ("expected", "half"):
+            scores = super().update(V0, y, rng, sample_weight, share)
+        else:  # the rule may draw random numbers, which must depend on the batch alone
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
-                scores = super().update(V0, y, rng, weights, share)
-        else:
-            scores = super().update(V0, y, rng, weights, share)
+                scores = super().update(V0, y, rng, sample_weight, share)
         if several and sizes != [p.shape for p in self.layers.parameters()]:
-            # DDP's buckets are for the old sizes, and so are nodes of autograd that it keeps alive.
+            # DDP's buckets have the old sizes, as have the autograd nodes that it keeps alive.
             self.module = self.layers
             gc.collect()
             self.module = self.team.wrap(self.layers)
         return scores
 
     def _bits(self) -> list[tuple[Tensor, Tensor]]:
-        """For each hidden layer the names of its units and their bits."""
+        """Return the unit numbers and the bits of each hidden layer."""
         if self.probe is None:
             return []
         parts = [self.model.hidden_bits(rows) for rows in torch.split(self.probe, PROBE // 4)]
@@ -200,7 +226,7 @@ class BCDTrainer(ModuleTrainer):
         return torch.arange(n) if removal is None else removal.units[f"layers.{i}.linear"]
 
     def notes(self) -> dict[str, Any]:
-        """The share of hidden bits that differ from the last time, a layer; removed units aside."""
+        """Return the share of bits of each layer that flipped; removed units do not count."""
         before, self.bits = self.bits, self._bits()
         flipped = [
             float((old[:, torch.searchsorted(old_units, units)] != new).float().mean())
@@ -209,7 +235,7 @@ class BCDTrainer(ModuleTrainer):
         return {"flipped": flipped, "move": self.settings.move * self.optimizer.left}
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, which hooks on modules do not survive: how to make it again."""
+        """Return how to build it again: hooks on modules do not survive copies and pickles."""
         made_of = (self.model, self.settings, self.total_steps, self.probe)
         return {"made_of": made_of, "widths": self.widths, "state": self.state()}
 
@@ -218,12 +244,12 @@ class BCDTrainer(ModuleTrainer):
         self.restore(kept["state"])
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next batch depends on."""
+        """Return everything the next batch depends on."""
         links = {_place(i): link.operator.weight for i, link in enumerate(self.model.links)}
         return links | {"optimizer": as_bytes(self.optimizer.state_dict())}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``, with the units that were left then."""
+        """Continue from the result of ``state()``, with the units that were left then."""
         network = self.network
         weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
         widths = [network.operators[0].n_in]
@@ -241,14 +267,14 @@ def _place(i: int) -> str:
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:
-    """A nested state as one tensor of bytes, wherever its tensors are."""
+    """Serialise a nested state, on any device, to one tensor of bytes."""
     buffer = io.BytesIO()
     torch.save(tree_map_only(Tensor, Tensor.cpu, state), buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
 def from_bytes(content: Tensor) -> dict[str, Any]:
-    """What ``as_bytes`` was given; it reads tensors and plain values only."""
+    """Invert ``as_bytes``; only tensors and plain values are read."""
     buffer = io.BytesIO(content.cpu().numpy().tobytes())
     state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
     return state
