@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from zeroone.analysis.metrics import Model
+from zeroone.nn.chain import Chain
 from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
-from zeroone.nn.interop import ZeroOneLayers
 from zeroone.nn.network import Network
+from zeroone.nn.step import Step
 from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.parallel import ALONE, Share, Team
@@ -114,11 +115,8 @@ class BCDTrainer(ModuleTrainer):
     def _build(self) -> None:
         """A module with the network's weights, and its optimizer."""
         s = self.settings
-        self.layers = ZeroOneLayers(self.network, Convolution).train()
-        self.layers.steps.to(self.network.device)
-        channels_last(self.layers)
-        for step in self.layers.activations:
-            step.rule = s.u_rule
+        self.layers = Chain(self.network.layers, lambda _units: Step(s.u_rule), Convolution)
+        channels_last(self.layers.to(self.network.device))
         self.optimizer = BCD(
             self.layers,
             self.total_steps,
@@ -141,8 +139,7 @@ class BCDTrainer(ModuleTrainer):
     def model(self) -> Network:
         """The network, up to date."""
         if self._stale:
-            for layer, new in zip(self.network.layers, self.layers.as_layers(), strict=True):
-                layer.operator, layer.shortcut = new.operator, new.shortcut
+            self.network.layers = self.layers.as_layers()
             self._stale = False
         return self.network
 
@@ -191,7 +188,7 @@ class BCDTrainer(ModuleTrainer):
         """For each hidden layer the names of its units and their bits."""
         if self.probe is None:
             return []
-        parts = [self.model.hidden_bits(rows) for rows in self.probe.split(PROBE // 4)]
+        parts = [self.model.hidden_bits(rows) for rows in torch.split(self.probe, PROBE // 4)]
         hidden = [torch.cat(bits).bool() for bits in zip(*parts, strict=True)]
         return [(self._units(i, bits.shape[1]), bits) for i, bits in enumerate(hidden)]
 

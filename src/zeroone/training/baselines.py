@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.training import Callback, TrainSettings
+from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop

@@ -15,20 +15,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.train import describe_baseline, train_baseline
 from zeroone.data.shards import Shards
 from zeroone.nn.backbones import Backbone, check_image
 from zeroone.nn.heads import make_head
 from zeroone.nn.network import Network, load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
-from zeroone.pretraining.settings import InitialSettings
-from zeroone.pretraining.store import cached_features
 from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import refuse_unfinished
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
+from zeroone.training.pretraining.settings import InitialSettings
+from zeroone.training.pretraining.store import cached_features
 from zeroone.training.runs import MODEL, RECORD, Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError

@@ -3,7 +3,7 @@
 The paper calls it the "initial process".
 """
 
-from zeroone.pretraining.process import make_features, train_on_body
-from zeroone.pretraining.settings import InitialSettings
+from zeroone.training.pretraining.process import make_features, train_on_body
+from zeroone.training.pretraining.settings import InitialSettings
 
 __all__ = ["InitialSettings", "make_features", "train_on_body"]
