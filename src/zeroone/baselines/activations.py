@@ -7,7 +7,7 @@ ours stay floating point, as in the 0/1 paper.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,14 @@ from torch.nn import functional
 from zeroone.nn.functional import step
 
 Map = Callable[[Tensor], Tensor]
-Class = TypeVar("Class", bound="type[Activation]")
-ACTIVATIONS: dict[str, "type[Activation]"] = {}
+Kind = type["Activation"]
+ACTIVATIONS: dict[str, Kind] = {}
 
 
-def register_baseline(name: str) -> Callable[[Class], Class]:
+def register_baseline(name: str) -> Callable[[Kind], Kind]:
     """Make an activation known by name: ``BaselineSettings(activation=name)``."""
 
-    def register(activation: Class) -> Class:
+    def register(activation: Kind) -> Kind:
         ACTIVATIONS[name] = activation
         return activation
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved, gaussian_weight
+from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved
 from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
 from zeroone.utils.checks import InputError, count
 
@@ -288,17 +288,17 @@ def build_layers(
 
 
 def gaussian(std: float | None, generator: torch.Generator, dtype: torch.dtype) -> Draw:
-    """Draw Gaussian weights.
+    """Draw Gaussian weights, and biases of 0.
 
-    Without ``std`` their standard deviation is 1 / sqrt(fan-in); each of two operators that are
-    added has half of that variance.
+    Without ``std`` the standard deviation is 1 / sqrt(fan-in); each of two operators that are added
+    has half of that variance.
     """
 
     def draw(units: int, columns: int, bias: bool, parts: int) -> Tensor:
+        weight = torch.zeros(units, columns + bias, dtype=dtype)
         spread = (parts * columns) ** -0.5 if std is None else std
-        return gaussian_weight(
-            units, columns, std=spread, bias=bias, generator=generator, dtype=dtype
-        )
+        weight[:, :columns].normal_(std=spread, generator=generator)
+        return weight
 
     return draw
 

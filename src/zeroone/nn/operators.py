@@ -170,23 +170,6 @@ class Operator(ABC):
         return content | {name: getattr(self, name) for name in self.geometry}
 
 
-def gaussian_weight(
-    n_out: int,
-    columns: int,
-    *,
-    std: float,
-    bias: bool,
-    generator: torch.Generator,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Draw random weights; biases start at zero."""
-    count("the number of units below", columns)
-    count("the number of units above", n_out)
-    weight = torch.zeros(n_out, columns + bias, dtype=dtype)
-    weight[:, :columns].normal_(std=std, generator=generator)
-    return weight
-
-
 class Dense(Operator):
     """Every number below feeds every unit above: ``apply(V) = V @ W.T + bias``.
 

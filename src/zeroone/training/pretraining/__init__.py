@@ -1,4 +1,4 @@
-"""Pretraining: a convolutional body trained by Adam, and 0/1 layers trained on it.
+"""Pretraining: Adam trains a convolutional backbone, then BCD trains 0/1 layers on its features.
 
 The paper calls it the "initial process".
 """
