@@ -6,16 +6,13 @@ from torch import nn
 
 from zeroone import TrainSettings, load, quantise, train
 from zeroone.analysis.counts import counts
-from zeroone.baselines import ACTIVATIONS, Activation, register_baseline
+from zeroone.baselines import Activation, register_baseline
 from zeroone.baselines.activations import OneBit
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.embedded import load_embedded
 from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
-from zeroone.nn.backbones import BACKBONES, BITS
 from zeroone.nn.functional import one_hot, step
-from zeroone.nn.heads import HEADS
-from zeroone.nn.pooling import POOLS
 from zeroone.training.baselines import train_baseline
 from zeroone.training.pretraining import InitialSettings, train_on_body
 from zeroone.utils.checks import InputError
@@ -25,18 +22,12 @@ IMAGE = (1, 8, 8)
 
 @pytest.fixture(autouse=True)
 def _registered(registries):
-    """Registers the four parts below, for one test."""
-    known = HEADS, ACTIVATIONS, BACKBONES, BITS, POOLS
-    before = [dict(registry) for registry in known]
+    """Registers the parts below; ``registries`` forgets them after each test."""
     register_head(SquaredError)
     register_baseline("cube")(Cube)
     register_baseline("ternary-slope")(TernarySlope)
     register_backbone("single", least=6, bits=("conv3x3:6:pad1:max2",))(single)
     register_pool(MinPool)
-    yield
-    for registry, old in zip(known, before, strict=True):
-        registry.clear()
-        registry.update(old)
 
 
 class SquaredError(Head):
