@@ -1,4 +1,4 @@
-"""The rivals: that they learn in the same loop, from the same batches, and can be resumed."""
+"""Baselines learn in the same loop, from the same batches, and can be resumed."""
 
 import math
 from itertools import product
@@ -19,17 +19,17 @@ from zeroone.training.baselines import train_baseline
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_rivals_learn_digits(activation):
+def test_baselines_learn_digits(activation):
     data = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(60, 40), epochs=25, batch=64)
-    rival = BaselineSettings(activation, learning_rate=3e-3)
-    _, record = train_baseline(data.X, data.y, rival, settings, test=data.test, name="digits")
+    baseline = BaselineSettings(activation, learning_rate=3e-3)
+    _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test, name="digits")
     assert record["result"]["test_error"] < 0.09
     assert record["settings"]["rival"]["activation"] == activation
     assert record["result"]["active_units"] == [60, 40]
     assert record["result"]["parameters"] == 60 * 65 + 40 * 61 + 10 * 41
     assert len(record["history"]) == 26
-    _, again = train_baseline(data.X, data.y, rival, settings, test=data.test)
+    _, again = train_baseline(data.X, data.y, baseline, settings, test=data.test)
     assert again["history"][-1]["loss"] == record["history"][-1]["loss"]
 
 
@@ -91,8 +91,8 @@ def test_a_blow_up_in_the_last_update_is_seen():
 def test_batch_normalisation():
     data = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(60,), epochs=15, batch=64)
-    rival = BaselineSettings("ste", batch_norm=True, learning_rate=3e-3)
-    _, record = train_baseline(data.X, data.y, rival, settings, test=data.test)
+    baseline = BaselineSettings("ste", batch_norm=True, learning_rate=3e-3)
+    _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test)
     assert record["result"]["test_error"] < 0.08
     assert record["result"]["parameters"] == 60 * 65 + 10 * 61  # it folds into the weights
 
@@ -130,9 +130,9 @@ def test_a_small_convnet_learns_and_shares_its_body():
             images[i, 0, top : top + 2 * k + 1] += 2
     settings = TrainSettings.from_options(hidden=(30,), epochs=6, batch=20)
     for activation in ("relu", "ste"):
-        rival = BaselineSettings(activation, body="small", smoothing=0.0)
+        baseline = BaselineSettings(activation, body="small", smoothing=0.0)
         model, record = train_baseline(
-            images.flatten(1), y, rival, settings, image=tuple(images.shape[1:])
+            images.flatten(1), y, baseline, settings, image=tuple(images.shape[1:])
         )
         assert record["result"]["train_error"] < 0.1
         assert not any(getattr(m, "one_bit", False) for m in model.body.modules())

@@ -1,4 +1,4 @@
-"""Shortcuts: the forward pass, model files, counts, rivals; solvers in training."""
+"""Shortcuts: the forward pass, model files, counts, baselines."""
 
 import pytest
 import torch

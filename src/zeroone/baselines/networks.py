@@ -1,4 +1,4 @@
-"""A network with any activation: an optional body, then the layers that 0/1 networks have."""
+"""A network with any activation: an optional backbone, then the layers that 0/1 networks have."""
 
 from copy import copy
 
@@ -18,7 +18,7 @@ from zeroone.nn.scaling import Scaling
 
 
 class FloatNetwork(Chain):
-    """An optional body, then layers, each hidden one with the activation of the baseline."""
+    """An optional backbone, then layers, each hidden one with the baseline's activation."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class FloatNetwork(Chain):
         Args:
             widths: inputs, hidden layers (numbers of units, or as ``LayerPlan`` reads them),
                 classes.
-            settings: the activation, the normalisation and the body.
+            settings: the activation, the normalisation and the backbone.
             scaling: scales raw inputs.
             image: the shape (channels, height, width) of a sample, for convolutions.
 
@@ -67,9 +67,9 @@ class FloatNetwork(Chain):
         return self.to(device)
 
     def on_body(self, body: Backbone, scaling: Scaling) -> "FloatNetwork":
-        """Put layers that took the features of a body on the body itself."""
+        """Put layers that took the features of a backbone on the backbone itself."""
         whole = copy(self)
-        whole._modules = dict(self._modules)  # a copy's own, or both would get the body
+        whole._modules = dict(self._modules)  # a copy's own, or both would get the backbone
         whole.body, whole.scaling, whole.n_features = body, scaling, body.n_inputs
         return whole
 

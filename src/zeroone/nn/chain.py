@@ -63,7 +63,7 @@ class ChainLayer(nn.Module):
 
 
 class Chain(nn.Module):
-    """Layers from scaled inputs, or from the features of a body, to the scores."""
+    """Layers from scaled inputs, or from the features of a backbone, to the scores."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Chain(nn.Module):
             layers: the layers, the last one for the scores.
             activation: makes the activation of a hidden layer of so many units.
             convolution: the class of modules that convolve.
-            body: makes features of the inputs.
+            body: a backbone that makes features of the inputs.
             batch_norm: whether hidden layers are normalised before their activation.
 
         """

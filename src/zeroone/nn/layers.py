@@ -152,15 +152,7 @@ class LayerPlan:
     def build(
         self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]", draw: Draw, bias: bool
     ) -> Layer:
-        """Build the layer.
-
-        Args:
-            shapes: the shapes of all activations so far, those right below last.
-            below: the plans of all layers so far.
-            draw: returns the starting weights of an operator.
-            bias: whether the layer has biases.
-
-        """
+        """Build the layer, given the shapes of all activations and all plans so far."""
         parts = 2 if self.skip else 1
         operator = self._operator(shapes[-1], draw, parts, bias)
         layer = Layer(operator, make_pool(self.pool, self.window), skip=self.skip)
@@ -296,8 +288,8 @@ def gaussian(std: float | None, generator: torch.Generator, dtype: torch.dtype) 
 
     def draw(units: int, columns: int, bias: bool, parts: int) -> Tensor:
         weight = torch.zeros(units, columns + bias, dtype=dtype)
-        spread = (parts * columns) ** -0.5 if std is None else std
-        weight[:, :columns].normal_(std=spread, generator=generator)
+        scale = (parts * columns) ** -0.5 if std is None else std
+        weight[:, :columns].normal_(std=scale, generator=generator)
         return weight
 
     return draw

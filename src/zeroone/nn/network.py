@@ -1,4 +1,4 @@
-"""A 0/1 network: scaling, an optional body, linear operators with a step between them, a head.
+"""A 0/1 network: scaling, an optional backbone, linear operators with steps between them, a head.
 
 Shortcuts may lead from earlier activations around layers; see ``Layer``.
 
@@ -42,8 +42,8 @@ from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a body, 1 none of these. A file has the oldest
-# version that can express it, for older readers.
+# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a backbone, 1 none of these. A file has
+# the oldest version that can express it, for older readers.
 FORMAT_VERSION = 4
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
@@ -69,7 +69,7 @@ class Network:
             head: the loss on the scores.
             scaling: scales raw inputs; without it they stay as they are.
             classes: the class labels; 0, 1, ... by default.
-            body: makes features of the scaled inputs for the layers.
+            body: a backbone that makes features of the scaled inputs for the layers.
 
         """
         if not layers:
@@ -241,7 +241,7 @@ class Network:
         return [i > 0 for i in range(len(self.layers))]
 
     def on_body(self, body: Backbone, scaling: Scaling) -> "Network":
-        """Put layers that took the features of a body on the body itself."""
+        """Put layers that took the features of a backbone on the backbone itself."""
         return Network(self.layers, self.head, scaling, self.classes, body)
 
     def features(self, V: Tensor) -> Tensor:
@@ -352,7 +352,10 @@ def load(path: str | Path) -> Network:
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
-        body = _build_backbone(header["body"], tensors) if "body" in header else None
+        body = None
+        if "body" in header:
+            own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
+            body = Backbone.rebuild(header["body"], own)
         network = Network(layers, head, scaling, header["classes"], body)
         if "features" in header:
             network.name_features(header["features"])
@@ -399,11 +402,6 @@ def is_text(label: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _build_backbone(described: dict[str, Any], tensors: dict[str, Tensor]) -> Backbone:
-    own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
-    return Backbone.rebuild(described, own)
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:

@@ -80,17 +80,17 @@ class Scaling:
             centre, variances = _moments_of_bytes(X, team)
         else:
             centre, variances = _moments(X, weights, team)
-        spreads = variances.sqrt()
-        spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, up to rounding
-        varying = spreads[spreads > 0]
+        stds = variances.sqrt()
+        stds[stds <= 1e-9 * centre.abs()] = 0  # a constant, up to rounding
+        varying = stds[stds > 0]
         if kind == "auto" and isinstance(X, SparseRows):
             kind = "common"  # word counts: rare words would become as large as frequent ones
         if kind == "auto" and len(varying):
             kind = "feature" if varying.max() > UNLIKE * varying.median() else "common"
         if kind == "feature":
-            scale = torch.where(spreads > 0, spreads, 1.0)
+            scale = torch.where(stds > 0, stds, 1.0)
         else:
-            scale = spreads.square().mean().sqrt()
+            scale = stds.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
         return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype, team))
 

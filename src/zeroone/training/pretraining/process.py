@@ -1,6 +1,6 @@
-"""Train a body by Adam, compute its features once, and train 0/1 layers on them.
+"""Train a backbone by Adam, compute its features once, and train 0/1 layers on them.
 
-The folder of a body holds ``model.safetensors`` (a network of its own: the body and a linear
+The folder of a backbone holds ``model.safetensors`` (a network: the backbone and a linear
 classifier), ``record.json``, and the features ``train.npy`` and ``test.npy``, which are
 memory-mapped. Files that are already there are used again.
 """
@@ -36,7 +36,7 @@ from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
 
-FOLDER = "initial"  # of the body, in the folder of a run
+FOLDER = "initial"  # of the backbone, in the folder of a run
 
 
 def train_on_body(
@@ -54,14 +54,14 @@ def train_on_body(
     noise: Sequence[float] = (),
     team: Team = ALONE,
 ) -> Run:
-    """Train a body, then 0/1 layers on its features.
+    """Train a backbone, then 0/1 layers on its features.
 
     Args:
         X: raw inputs, images in rows.
         y: labels.
-        initial: how the body is trained.
+        initial: how the backbone is trained.
         settings: how the layers are trained.
-        out: the folder of the run; the body is kept in its folder ``initial``.
+        out: the folder of the run; the backbone is kept in its folder ``initial``.
         test: see ``train``, as for ``name``, ``image``, ``noise`` and ``team``.
         name: what the record calls the data.
         image: the shape (channels, height, width) of a sample.
@@ -104,10 +104,10 @@ def make_features(
     resume: bool = False,
     team: Team = ALONE,
 ) -> Features:
-    """Return the features of X and of the test inputs; train the body in ``folder`` if need be.
+    """Return the features of X and of the test inputs; train the backbone if need be.
 
-    Of ``settings`` the seed, the validation part, the scaling and the dtype count. ``callbacks``
-    are those of pretraining and of computing features.
+    ``folder`` keeps all of it. Of ``settings`` the seed, the validation part, the scaling and the
+    dtype count. ``callbacks`` are those of pretraining and of computing features.
     """
     shape = check_image(initial.body, image)
     initial, digests = _fit(X, y, initial, settings, test, image)
@@ -157,7 +157,7 @@ def _fit(
 def _keep(
     folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
-    """Write the body and its linear classifier as a network; remove features of an earlier one."""
+    """Write the backbone and its classifier as a network; remove features of an earlier one."""
     for features in folder.glob("*.npy"):
         features.unlink()
     if record["status"] == Status.DIVERGED:
@@ -181,7 +181,7 @@ def _check_same(
     digests: dict[str, str],
     image: Shape,
 ) -> None:
-    """Refuse a body that was trained with other settings or on other data."""
+    """Refuse a backbone that was trained with other settings or on other data."""
     for name, now in json.loads(json.dumps(settings)).items():
         then = record["settings"].get(name)
         if then != now:
