@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from measure import begin, finish, parser
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.commands.bench_train import in_turns
@@ -21,6 +20,7 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
+from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer

@@ -14,10 +14,10 @@ from torch.nn import functional
 from measure import begin, finish, interleaved, parser
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import error_rate
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.scaling import Scaling
+from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.training_data import Subset
 

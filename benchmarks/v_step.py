@@ -10,7 +10,7 @@ from measure import begin, finish, interleaved, parser
 from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
 from zeroone.exact.linalg import conjugate_gradients, damped_gain
 from zeroone.nn.functional import step
-from zeroone.nn.operators import Dense, gaussian_weight
+from zeroone.nn.operators import Dense
 
 TAU, PI, STD, TOL = 1e-6, 1e-7, 0.01, 1e-6  # printed; the spread of W is ours
 
@@ -25,7 +25,7 @@ def relative_residual(V, U, S, op):
 
 def measure(n, d, dtype, repeats):
     rng = torch.Generator().manual_seed(0)
-    weight = gaussian_weight(d, d, std=STD, bias=False, generator=rng, dtype=dtype)
+    weight = torch.empty(d, d, dtype=dtype).normal_(std=STD, generator=rng)
     op = Dense(weight, d, bias=False)
     S = step(torch.randn(n, d, generator=rng, dtype=dtype))
     U = op.apply(S) + 0.1 * torch.randn(n, d, generator=rng, dtype=dtype)

@@ -50,10 +50,15 @@ def command(monkeypatch, capsys, tmp_path):
 @pytest.fixture(autouse=True)
 def registries():
     """What a test registers ends with it."""
+    from zeroone.baselines import ACTIVATIONS
     from zeroone.nn import U_RULES
+    from zeroone.nn.backbones import BACKBONES, BITS
+    from zeroone.nn.heads import HEADS
+    from zeroone.nn.pooling import POOLS
     from zeroone.optim.layers import LAYERS
 
-    kept = [(registry, dict(registry)) for registry in (U_RULES, LAYERS)]
+    known = (U_RULES, LAYERS, ACTIVATIONS, BACKBONES, BITS, HEADS, POOLS)
+    kept = [(registry, dict(registry)) for registry in known]
     yield
     for registry, before in kept:
         registry.clear()

@@ -17,12 +17,12 @@ from paper.matrix.methods import INITIAL
 from paper.matrix.validate_record import is_complete
 from zeroone.analysis.metrics import Model, noisy_probabilities
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.baselines.train import USED, describe_baseline, train_baseline
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.nn.inputs import check_inputs
 from zeroone.pretraining import InitialSettings, make_features
 from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import StaleStateError
 from zeroone.training.features import Features

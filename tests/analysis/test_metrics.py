@@ -127,8 +127,8 @@ def test_a_block_has_a_way_around_it(rng):
 
 def test_normalisation_comes_before_the_activation():
     model = rival("relu", hidden=(30,), batch_norm=True)
-    torch.nn.init.constant_(model.stages[0].norm.bias, -100.0)
-    assert torch.equal(model(torch.ones(2, 12)), model.stages[-1].linear.bias.expand(2, 10))
+    torch.nn.init.constant_(model.layers[0].norm.bias, -100.0)
+    assert torch.equal(model(torch.ones(2, 12)), model.layers[-1].linear.bias.expand(2, 10))
 
 
 def rival(activation, body=None, image=None, hidden=(30, 20), **options):

@@ -1,4 +1,4 @@
-"""The rivals: that they learn in the same loop, from the same batches, and can be resumed."""
+"""Baselines learn in the same loop, from the same batches, and can be resumed."""
 
 import math
 from itertools import product
@@ -9,27 +9,27 @@ from torch.nn import functional
 
 from zeroone import TrainSettings
 from zeroone.baselines.activations import ACTIVATIONS
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.baselines.train import train_baseline
 from zeroone.data.embedded import load_embedded
 from zeroone.nn.convolution import Convolution
 from zeroone.nn.scaling import Scaling
+from zeroone.training.adam import AdamTrainer
+from zeroone.training.baselines import train_baseline
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_rivals_learn_digits(activation):
+def test_baselines_learn_digits(activation):
     data = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(60, 40), epochs=25, batch=64)
-    rival = BaselineSettings(activation, learning_rate=3e-3)
-    _, record = train_baseline(data.X, data.y, rival, settings, test=data.test, name="digits")
+    baseline = BaselineSettings(activation, learning_rate=3e-3)
+    _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test, name="digits")
     assert record["result"]["test_error"] < 0.09
     assert record["settings"]["rival"]["activation"] == activation
     assert record["result"]["active_units"] == [60, 40]
     assert record["result"]["parameters"] == 60 * 65 + 40 * 61 + 10 * 41
     assert len(record["history"]) == 26
-    _, again = train_baseline(data.X, data.y, rival, settings, test=data.test)
+    _, again = train_baseline(data.X, data.y, baseline, settings, test=data.test)
     assert again["history"][-1]["loss"] == record["history"][-1]["loss"]
 
 
@@ -38,7 +38,7 @@ def test_trained_scales_and_projections_move():
     settings = TrainSettings.from_options(hidden=(20,), epochs=2, batch=64)
     for activation in ("ccnn", "pcnn"):
         model, _ = train_baseline(data.X, data.y, BaselineSettings(activation), settings)
-        (trained,) = model.stages[0].activation.parameters()
+        (trained,) = model.layers[0].activation.parameters()
         assert (trained != 1).all()
 
 
@@ -50,7 +50,7 @@ def test_a_large_batch_passes_in_chunks(monkeypatch, normed):
     weights = torch.linspace(0.5, 1.5, 50)
     settings, made = BaselineSettings(batch_norm=normed), []
     for chunk in (50, 7):
-        monkeypatch.setattr("zeroone.baselines.adam.CHUNK", chunk)
+        monkeypatch.setattr("zeroone.training.adam.CHUNK", chunk)
         torch.manual_seed(1)
         model = FloatNetwork([6, 8, 3], settings, Scaling.identity(6)).eval()
         scores = AdamTrainer(model, settings, n_batches=4).update(X, y, rng, weights)
@@ -64,8 +64,8 @@ def test_one_step_of_adam():
     X, y = torch.tensor([[1.0, -2.0]]), torch.tensor([1])
     settings = BaselineSettings(learning_rate=0.25, smoothing=0.3)
     model = FloatNetwork([2, 3], settings, Scaling.identity(2)).eval()
-    torch.nn.init.zeros_(model.stages[0].linear.weight)
-    torch.nn.init.zeros_(model.stages[0].linear.bias)
+    torch.nn.init.zeros_(model.layers[0].linear.weight)
+    torch.nn.init.zeros_(model.layers[0].linear.bias)
     trainer = AdamTrainer(model, settings, n_batches=4)
     losses = []
     for k in range(3):
@@ -74,8 +74,8 @@ def test_one_step_of_adam():
         assert trainer.optimizer.param_groups[0]["lr"] == 0.25 * (1 - k / 4)
         if k == 0:  # softmax - target = 1/3 - (0.1, 0.8, 0.1): down, up, down by the rate
             expected = torch.tensor([-0.25, 0.25, -0.25])
-            assert torch.allclose(model.stages[0].linear.bias, expected, atol=1e-4)
-            gradient = model.stages[0].linear.bias.grad
+            assert torch.allclose(model.layers[0].linear.bias, expected, atol=1e-4)
+            gradient = model.layers[0].linear.bias.grad
             assert torch.allclose(gradient, torch.tensor([1 / 3 - 0.1, 1 / 3 - 0.8, 1 / 3 - 0.1]))
     assert losses[0] == pytest.approx(math.log(3))
 
@@ -91,8 +91,8 @@ def test_a_blow_up_in_the_last_update_is_seen():
 def test_batch_normalisation():
     data = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(60,), epochs=15, batch=64)
-    rival = BaselineSettings("ste", batch_norm=True, learning_rate=3e-3)
-    _, record = train_baseline(data.X, data.y, rival, settings, test=data.test)
+    baseline = BaselineSettings("ste", batch_norm=True, learning_rate=3e-3)
+    _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test)
     assert record["result"]["test_error"] < 0.08
     assert record["result"]["parameters"] == 60 * 65 + 10 * 61  # it folds into the weights
 
@@ -130,9 +130,9 @@ def test_a_small_convnet_learns_and_shares_its_body():
             images[i, 0, top : top + 2 * k + 1] += 2
     settings = TrainSettings.from_options(hidden=(30,), epochs=6, batch=20)
     for activation in ("relu", "ste"):
-        rival = BaselineSettings(activation, body="small", smoothing=0.0)
+        baseline = BaselineSettings(activation, body="small", smoothing=0.0)
         model, record = train_baseline(
-            images.flatten(1), y, rival, settings, image=tuple(images.shape[1:])
+            images.flatten(1), y, baseline, settings, image=tuple(images.shape[1:])
         )
         assert record["result"]["train_error"] < 0.1
         assert not any(getattr(m, "one_bit", False) for m in model.body.modules())

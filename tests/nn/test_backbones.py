@@ -8,7 +8,7 @@ from bar_images import IMAGE, bars, features_of
 from model_files import rewritten
 from zeroone import load
 from zeroone.nn.backbones import BACKBONES, BITS, Backbone, default_backbone, make_backbone
-from zeroone.nn.layers import LayerPlan, build_layers
+from zeroone.nn.layers import LayerPlan, build_layers, gaussian
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.checks import InputError
 
@@ -33,7 +33,8 @@ def test_usual_bodies():
 def test_a_0_1_body_has_the_shape_of_the_other(name):
     image = (3, 32, 32)
     plans = [LayerPlan.parse(text) for text in BITS[name]]
-    layers = build_layers(plans, image, generator=torch.Generator(), dtype=torch.float32)
+    draw = gaussian(None, torch.Generator(), torch.float32)
+    layers = build_layers(plans, image, draw)
     body = make_backbone(name, image, lambda _units: torch.nn.ReLU())
     features = body.eval()(torch.zeros(1, 3 * 32 * 32))
     assert np.prod(layers[-1].shape_out) == features.shape[1]

@@ -13,9 +13,9 @@ from zeroone.exact.pgm import Phi, lipschitz, pgm
 from zeroone.exact.solver import ExactBCD, ExactSettings
 from zeroone.nn.functional import sum_of_squares
 from zeroone.nn.heads import HardmaxMSE
-from zeroone.nn.layers import Layer
+from zeroone.nn.layers import Layer, gaussian
 from zeroone.nn.network import Network
-from zeroone.nn.operators import Conv2d, Dense, gaussian_weight
+from zeroone.nn.operators import Conv2d, Dense
 from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
 
 CASES = [
@@ -114,7 +114,7 @@ def test_whole_sweeps_run_on_a_convolution(rng, bias, pool):
 
 
 def test_dense_starts_small_with_zero_bias(rng):
-    weight = gaussian_weight(50, 100, std=0.01, bias=True, generator=rng, dtype=torch.float32)
+    weight = gaussian(0.01, rng, torch.float32)(50, 100, True, 1)
     op = Dense(weight, 100, bias=True)
     assert float(op.linear.std()) == pytest.approx(0.01, rel=0.05)
     assert float(op.offset.abs().max()) == 0

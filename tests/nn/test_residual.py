@@ -1,4 +1,4 @@
-"""Shortcuts: the forward pass, model files, counts, rivals; solvers in training."""
+"""Shortcuts: the forward pass, model files, counts, baselines."""
 
 import pytest
 import torch
@@ -11,13 +11,13 @@ from zeroone import TrainSettings, load
 from zeroone.analysis.counts import counts, parameters
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.baselines.train import train_baseline
 from zeroone.data.embedded import load_embedded
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import Layer, recent
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Dense
 from zeroone.nn.scaling import Scaling
+from zeroone.training.baselines import train_baseline
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_forward_pass_is_plain_torch(normal):
 
 def test_no_more_activations_are_kept_than_needed():
     assert recent(torch.zeros(1), (0, 0, 0)).maxlen == 1
-    assert build().recent(torch.zeros(1)).maxlen == 3
+    assert recent(torch.zeros(1), (layer.skip for layer in build().layers)).maxlen == 3
 
 
 def test_the_start_is_balanced(normal):
@@ -214,7 +214,7 @@ def test_rivals_learn_digits(activation):
     rival = BaselineSettings(activation, batch_norm=True, learning_rate=3e-3)
     model, record = train_baseline(data.X, data.y, rival, settings, test=data.test, image=(1, 8, 8))
     assert record["result"]["test_error"] < 0.15
-    assert model.stages[2].shortcut.weight.grad is not None
+    assert model.layers[2].shortcut.weight.grad is not None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Baselines: networks trained by back-propagation and Adam, in the same loop, by the same scorer.
+"""Baselines: networks with other activations, for training by Adam; see ``register_baseline``."""
 
-The only place where autograd is used.
-"""
+from zeroone.baselines.activations import ACTIVATIONS, Activation, register_baseline
+
+__all__ = ["ACTIVATIONS", "Activation", "register_baseline"]

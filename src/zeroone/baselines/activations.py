@@ -1,8 +1,8 @@
-"""Hidden activations of the baselines: one small class each, with its formula and its source.
+"""Baselines: hidden activations, one small class each, with its formula and its source.
 
-The 1-bit ones have no useful derivative: each names the slope that takes its place when the
-gradient goes back. Where the sources binarise weights too, ours stay floating point, as in the
-0/1 paper.
+``register_baseline`` makes one known by name. A 1-bit activation has no useful derivative, so it
+names the slope that takes its place in the backward pass. Where the sources binarise weights too,
+ours stay floating point, as in the 0/1 paper.
 """
 
 from abc import ABC, abstractmethod
@@ -16,10 +16,22 @@ from torch.nn import functional
 from zeroone.nn.functional import step
 
 Map = Callable[[Tensor], Tensor]
+Kind = type["Activation"]
+ACTIVATIONS: dict[str, Kind] = {}
+
+
+def register_baseline(name: str) -> Callable[[Kind], Kind]:
+    """Make an activation known by name: ``BaselineSettings(activation=name)``."""
+
+    def register(activation: Kind) -> Kind:
+        ACTIVATIONS[name] = activation
+        return activation
+
+    return register
 
 
 class Activation(nn.Module):
-    """The activation of a layer of ``n_units`` units or filters (axis 1 of what it is given)."""
+    """The activation of a layer of ``n_units`` units or filters (axis 1 of its input)."""
 
     one_bit: ClassVar[bool] = False  # whether a unit has two values only
 
@@ -28,20 +40,21 @@ class Activation(nn.Module):
         self.n_units = n_units
 
 
+@register_baseline("relu")
 class ReLU(Activation):
     """max(u, 0). Nair and Hinton (2010)."""
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        return torch.relu(u)
+    forward = staticmethod(torch.relu)
 
 
+@register_baseline("sigmoid")
 class Sigmoid(Activation):
     """1 / (1 + exp(-u))."""
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        return torch.sigmoid(u)
+    forward = staticmethod(torch.sigmoid)
 
 
+@register_baseline("swish")
 class Swish(Activation):
     """u sigmoid(kappa u) with kappa = 0.7, the 0/1 paper's. Ramachandran et al. (2017)."""
 
@@ -51,18 +64,18 @@ class Swish(Activation):
         return functional.silu(self.kappa * u) / self.kappa
 
 
+@register_baseline("selu")
 class SELU(Activation):
     """1.0507 u for u > 0, else 1.0507 * 1.6732 (exp(u) - 1). Klambauer et al. (2017)."""
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        return functional.selu(u)
+    forward = staticmethod(functional.selu)
 
 
+@register_baseline("tanh")
 class Tanh(Activation):
     """(exp(u) - exp(-u)) / (exp(u) + exp(-u))."""
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        return torch.tanh(u)
+    forward = staticmethod(torch.tanh)
 
 
 class _Surrogate(torch.autograd.Function):
@@ -88,12 +101,12 @@ class OneBit(Activation, ABC):
     @staticmethod
     @abstractmethod
     def value(u: Tensor, /) -> Tensor:
-        """The activation."""
+        """Return the activation."""
 
     @staticmethod
     @abstractmethod
     def slope(u: Tensor, /) -> Tensor:
-        """What stands for its derivative."""
+        """Return what stands for its derivative."""
 
     def forward(self, u: Tensor) -> Tensor:  # noqa: D102
         v: Tensor = _Surrogate.apply(u, self.value, self.slope)  # type: ignore[no-untyped-call]
@@ -101,36 +114,39 @@ class OneBit(Activation, ABC):
 
 
 def _sign(u: Tensor) -> Tensor:
-    """1 for u >= 0 and -1 below, as the 0/1 paper prints it."""
+    """Return 1 for u >= 0 and -1 below, as the 0/1 paper prints it."""
     return torch.where(u >= 0, 1.0, -1.0).to(u.dtype)
 
 
 def _hard_tanh_slope(u: Tensor) -> Tensor:
-    """The derivative of hard tanh: 1 where |u| <= 1."""
+    """Return the derivative of hard tanh: 1 where |u| <= 1."""
     return (u.abs() <= 1).to(u.dtype)
 
 
+@register_baseline("ste")
 class StepSTE(OneBit):
     """step(u), 1 for u > 0; slope 1 where |u| <= 1, the straight-through estimator.
 
-    Hinton's lectures (2012), Bengio et al. (2013); the window is that of Hubara et al. (2016). The
+    Hinton's lectures (2012), Bengio et al. (2013); Hubara et al. (2016) chose the window. The
     paper's binarisation has 1 at u = 0; ours is the step of the rest of this package.
     """
 
     value, slope = staticmethod(step), staticmethod(_hard_tanh_slope)
 
 
+@register_baseline("ste-sign")
 class SignSTE(OneBit):
     """sign(u), slope 1 where |u| <= 1. Hubara et al., Binarized Neural Networks (2016)."""
 
     value, slope = staticmethod(_sign), staticmethod(_hard_tanh_slope)
 
 
+@register_baseline("bi-real")
 class BiReal(OneBit):
     """sign(u); slope 2 - 2|u| where |u| < 1, that of a piecewise polynomial near sign.
 
-    Liu et al., Bi-Real Net (2018). Its shortcuts around every convolution are not part of it here:
-    all methods share their architecture.
+    Liu et al., Bi-Real Net (2018), without its shortcuts around every convolution: all methods
+    share their architecture.
     """
 
     value = staticmethod(_sign)
@@ -140,8 +156,9 @@ class BiReal(OneBit):
         return (2 - 2 * u.abs()).clamp_(min=0)
 
 
+@register_baseline("ccnn")
 class CCNN(OneBit):
-    """beta step(u) with a trained beta a layer; slope beta (2 - 4|u|), 0.4 beta, 0.
+    """beta step(u) with a trained beta for each layer; slope beta (2 - 4|u|), 0.4 beta, 0.
 
     The slope holds where |u| <= 0.4, where |u| <= 1 and beyond. Xu and Cheung, Accurate and Compact
     Convolutional Neural Networks with Trained Binarization (2019); beta starts at 1.
@@ -163,9 +180,9 @@ class CCNN(OneBit):
 
 
 class _Projection(torch.autograd.Function):
-    """sign(w u); backward through the window |w u| <= 1, the gradient of the projection loss added.
+    """sign(w u); backward through the window |w u| <= 1, plus the gradient of the projection loss.
 
-    The loss is lam / 2 times the batch's mean of |v - w u|^2, summed over the units, v held fixed.
+    The loss is lam / 2 times the batch's mean of |v - w u|^2, summed over the units, with v fixed.
     """
 
     @staticmethod
@@ -183,15 +200,16 @@ class _Projection(torch.autograd.Function):
         return pull * w, (pull * u).sum_to_size(w.shape), None
 
 
+@register_baseline("pcnn")
 class PCNN(Activation):
     """The projection of w u onto {-1, 1}, w trained for each unit, with its projection loss.
 
     The public form of Gu et al., Projection Convolutional Neural Networks (2019): kernels C become
-    sign(W C) times a constant, back-propagation goes through |W C| <= 1 and adds the gradient of
-    lam / 2 ||sign(W C) - W C||^2. There it is the weights that are projected; as weights stay
-    floating point here, the same projection, with J = 1, lam = 1e-4 and without the look-ahead by
-    a learning rate times the gradient, is that of the activations. The 0/1 paper used the authors'
-    own code, which is not public.
+    sign(W C) times a constant, back-propagation passes through |W C| <= 1 and adds the gradient of
+    lam / 2 ||sign(W C) - W C||^2. The source projects weights; ours stay floating point, so the
+    same projection, with J = 1, lam = 1e-4 and without the look-ahead by a learning rate times the
+    gradient, applies to the activations. The 0/1 paper used the authors' own code, which is not
+    public.
     """
 
     one_bit = True
@@ -205,17 +223,3 @@ class PCNN(Activation):
         w = self.w.view(-1, *(1 for _ in u.shape[2:]))
         v: Tensor = _Projection.apply(u, w, self.lam)  # type: ignore[no-untyped-call]
         return v
-
-
-ACTIVATIONS: dict[str, type[Activation]] = {
-    "relu": ReLU,
-    "sigmoid": Sigmoid,
-    "swish": Swish,
-    "selu": SELU,
-    "tanh": Tanh,
-    "ste": StepSTE,
-    "ste-sign": SignSTE,
-    "bi-real": BiReal,
-    "ccnn": CCNN,
-    "pcnn": PCNN,
-}

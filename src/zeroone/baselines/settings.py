@@ -1,4 +1,4 @@
-"""A baseline: what it looks like and how it is trained."""
+"""Settings of a baseline."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,16 @@ BACKBONE_ACTIVATIONS = ("relu", "own")
 
 @dataclass(frozen=True)
 class BaselineSettings:
-    """A network trained by Adam; the widths of its dense layers are the training's ``hidden``.
+    """Settings of a network trained by Adam; ``TrainSettings.hidden`` gives its layers.
 
-    activation: of the hidden dense layers
-    batch_norm: batch normalisation before each of them
-    body: a convolutional body below them, or None
-    body_activation: 'relu', so that all methods share their body, or 'own', the baseline's
-    learning_rate: of Adam, at the start; falls linearly to 0
-    smoothing: label smoothing
+    Attributes:
+        activation: the name of the hidden activation.
+        batch_norm: whether to normalise batches before each of them.
+        body: the name of a convolutional backbone below the layers, or None.
+        body_activation: 'relu', so that all methods share their backbone, or 'own'.
+        learning_rate: the rate of Adam at the start; it falls linearly to 0.
+        smoothing: label smoothing.
+
     """
 
     activation: str = "relu"

@@ -12,13 +12,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training import StochasticSettings
+from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
 from zeroone.training.trainers import BCDTrainer

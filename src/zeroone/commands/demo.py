@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.baselines.train import train_baseline
 from zeroone.commands.console import print_results, progress
 from zeroone.commands.figures import plot_training
 from zeroone.data.embedded import load_embedded
 from zeroone.data.splits import Split
 from zeroone.training import Callback, TrainSettings, train
+from zeroone.training.baselines import train_baseline
 from zeroone.training.runs import RECORD
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import make_folder

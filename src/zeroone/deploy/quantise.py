@@ -72,6 +72,9 @@ def _check(network: Network) -> None:
             f"the body {network.body.name!r} has real activations: only networks whose hidden "
             f"layers are all 0/1 have an integer form."
         )
+    for i, layer in enumerate(network.layers):
+        if layer.pool.kind not in ("none", "max", "average"):
+            raise InputError(f"layer {i + 1}: the pooling {layer.pool.kind!r} has no integer form.")
     for link in network.shortcuts:
         if link.source == 0:
             raise InputError(

@@ -13,7 +13,7 @@ from zeroone.exact.linalg import conjugate_gradients
 from zeroone.nn.functional import add_up, step
 from zeroone.nn.heads import PRINTED_EPSILON
 from zeroone.nn.operators import Operator
-from zeroone.nn.pooling import MaxPool, NoPool, Pool
+from zeroone.nn.pooling import NoPool, Pool
 from zeroone.utils.checks import InputError
 
 ROWS = 1024  # samples per block, so that intermediate results stay in the cache
@@ -73,29 +73,10 @@ def u_step_pooled(
     if isinstance(pool, NoPool):
         return u_step(A, B, rho, printed_epsilon=printed_epsilon)
     W = pool.windows(B)
-    flipped, cost = (_flip_largest if isinstance(pool, MaxPool) else _flip_average)(W)
+    flipped, cost = pool.flip(W)
     on = step(pool.forward(B))
     gain = (2 * A - 1) * (1 - 2 * on)
     return pool.unwindow(torch.where((gain > rho * cost)[..., None], flipped, W), B)
-
-
-def _flip_largest(W: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest windows with the other bit under max pooling, and their squared distance."""
-    top, first = W.max(dim=-1, keepdim=True)
-    off = W.clamp_max(0)
-    on = W.scatter(-1, first, torch.finfo(W.dtype).tiny)
-    is_on = top > 0
-    cost = torch.where(is_on, W.clamp_min(0).square().sum(dim=-1, keepdim=True), top.square())
-    return torch.where(is_on, off, on), cost[..., 0]
-
-
-def _flip_average(W: Tensor) -> tuple[Tensor, Tensor]:
-    """The same under average pooling: all entries move by the mean, and a hair beyond it."""
-    mean = W.mean(dim=-1, keepdim=True)
-    hair = 8 * torch.finfo(W.dtype).eps * W.abs().amax(dim=-1, keepdim=True)
-    hair = hair + torch.finfo(W.dtype).tiny
-    moved = W - mean + torch.where(mean > 0, -hair, hair)
-    return moved, W.shape[-1] * mean[..., 0].square()
 
 
 def u_gap_pooled(U: Tensor, A: Tensor, B: Tensor, rho: float, pool: Pool) -> Tensor:
@@ -103,7 +84,7 @@ def u_gap_pooled(U: Tensor, A: Tensor, B: Tensor, rho: float, pool: Pool) -> Ten
     if isinstance(pool, NoPool):
         return u_gap(U, A, B, rho)
     W = pool.windows(B)
-    _, cost = (_flip_largest if isinstance(pool, MaxPool) else _flip_average)(W)
+    _, cost = pool.flip(W)
     on = step(pool.forward(B))
     stay, cross = (A - on).square(), (A - (1 - on)).square() + rho * cost
     moved = (pool.windows(U) - W).square().sum(dim=-1)

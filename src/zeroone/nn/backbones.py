@@ -1,11 +1,13 @@
-"""Convolutional backbones, in plain torch: from an image to the features of the dense layers.
+"""Convolutional backbones in plain torch: from an image to the features of the dense layers.
 
-Each takes the number of channels and what makes the activation of a layer of so many filters.
-Settings, the command line and model files say ``body``.
+A backbone is a function or class that takes the number of channels and a maker of activations, and
+returns an ``nn.Sequential``; ``register_backbone`` makes it known by name. Settings, the command
+line and model files call a backbone ``body``.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,47 +19,77 @@ from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.checks import InputError, one_of
 
-MakeActivation = Callable[[int], nn.Module]
+MakeActivation = Callable[[int], nn.Module]  # of a number of filters
+Build = Callable[[int, MakeActivation], nn.Sequential]
 UNUSED = "num_batches_tracked"  # batch normalisation counts, and nobody asks
 
 
-class TinyBackbone(nn.Sequential):
+@dataclass(frozen=True)
+class BackboneKind:
+    """A backbone that is known by name."""
+
+    build: Build
+    least: int  # pixels a side of the smallest image
+    augment: str  # how its images are usually changed in every epoch
+
+
+BACKBONES: dict[str, BackboneKind] = {}
+BITS: dict[str, tuple[str, ...]] = {}  # the same layers with 0/1 activations
+
+
+def register_backbone(
+    name: str, *, least: int = 1, augment: str = "none", bits: Sequence[str] = ()
+) -> Callable[[Build], Build]:
+    """Make a backbone known by name.
+
+    Args:
+        name: what settings, the command line and model files call it.
+        least: pixels a side of the smallest image that it takes.
+        augment: how its images are usually changed in every epoch; see ``TrainSettings``.
+        bits: the same layers as hidden layers of a 0/1 network, for training without
+            back-propagation.
+
+    """
+
+    def register(build: Build) -> Build:
+        BACKBONES[name] = BackboneKind(build, least, augment)
+        if bits:
+            BITS[name] = tuple(bits)
+        return build
+
+    return register
+
+
+def _convolutions(
+    channels: int, activation: MakeActivation, filters: Sequence[int], pooled: int, padding: int
+) -> nn.Sequential:
+    """Stack 3x3 convolutions, of which the first ``pooled`` are followed by 2x2 pooling."""
+    layers: list[nn.Module] = []
+    for i, n in enumerate(filters):
+        layers += [Convolution(channels, n, 3, padding=padding), activation(n)]
+        if i < pooled:
+            layers.append(nn.MaxPool2d(2))
+        channels = n
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+@register_backbone("tiny", least=4, bits=("conv3x3:16:pad1:max2", "conv3x3:32:pad1:max2"))
+def tiny_backbone(channels: int, activation: MakeActivation) -> nn.Sequential:
     """3x3 convolutions with 16 and 32 filters, both pooled: 128 features of 8x8."""
-
-    def __init__(self, channels: int, activation: MakeActivation) -> None:
-        super().__init__(
-            Convolution(channels, 16, 3, padding=1),
-            activation(16),
-            nn.MaxPool2d(2),
-            Convolution(16, 32, 3, padding=1),
-            activation(32),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-        )
+    return _convolutions(channels, activation, (16, 32), pooled=2, padding=1)
 
 
-class SmallBackbone(nn.Sequential):
+@register_backbone("small", least=18, bits=("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"))
+def small_backbone(channels: int, activation: MakeActivation) -> nn.Sequential:
     """3x3 convolutions with 32, 64 and 64 filters, the first two pooled: 576 features of 28x28.
 
     The backbone that Table 1's parameter counts point to (erratum E8).
     """
-
-    def __init__(self, channels: int, activation: MakeActivation) -> None:
-        super().__init__(
-            Convolution(channels, 32, 3),
-            activation(32),
-            nn.MaxPool2d(2),
-            Convolution(32, 64, 3),
-            activation(64),
-            nn.MaxPool2d(2),
-            Convolution(64, 64, 3),
-            activation(64),
-            nn.Flatten(),
-        )
+    return _convolutions(channels, activation, (32, 64, 64), pooled=2, padding=0)
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions with batch normalisation, and a way around them."""
+    """Two 3x3 convolutions with batch normalisation, and a shortcut around them."""
 
     def __init__(self, n_in: int, n_out: int, stride: int, activation: MakeActivation) -> None:
         super().__init__()
@@ -67,8 +99,10 @@ class Block(nn.Module):
         self.conv2 = Convolution(n_out, n_out, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(n_out)
         self.activate2 = activation(n_out)
-        same = stride == 1 and n_in == n_out
-        self.shortcut = nn.Identity() if same else _projection(n_in, n_out, stride)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or n_in != n_out:
+            convolution = Convolution(n_in, n_out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(n_out))
 
     def forward(self, x: Tensor) -> Tensor:  # noqa: D102
         inner = self.norm2(self.conv2(self.activate1(self.norm1(self.conv1(x)))))
@@ -76,11 +110,26 @@ class Block(nn.Module):
         return out
 
 
-def _projection(n_in: int, n_out: int, stride: int) -> nn.Sequential:
-    convolution = Convolution(n_in, n_out, 1, stride, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(n_out))
+def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
+    """Return 0/1 layers in stages of two residual blocks; later stages begin with a stride.
+
+    The next layer takes the bits of every position of the last stage: averages of bits are no
+    bits, and pooling before the step loses what the positions say.
+    """
+    layers = []
+    for stage, width in enumerate(widths):
+        for block in range(2):
+            stride = ":stride2" if stage and not block else ""
+            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
+    return tuple(layers)
 
 
+# The averaging of ResNet-18 is left out: images of 32 x 32 do not need it.
+@register_backbone(
+    "resnet18",
+    augment="crop-flip",
+    bits=("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
+)
 class ResNet18(nn.Sequential):
     """ResNet-18 up to its 512 averaged features. He et al. (2016).
 
@@ -107,40 +156,9 @@ class ResNet18(nn.Sequential):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
+@register_backbone("resnet18-3x3", augment="crop-flip")
 def _resnet_3x3(channels: int, activation: MakeActivation) -> ResNet18:
     return ResNet18(channels, activation, stem=3)
-
-
-BACKBONES: dict[str, Callable[[int, MakeActivation], nn.Sequential]] = {
-    "tiny": TinyBackbone,
-    "small": SmallBackbone,
-    "resnet18": ResNet18,
-    "resnet18-3x3": _resnet_3x3,
-}
-LEAST = {"tiny": 4, "small": 18, "resnet18": 1, "resnet18-3x3": 1}  # pixels a side
-
-
-def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
-    """The layers of stages of two residual blocks each; later stages begin with a stride.
-
-    What comes after takes the bits of every position of the last stage: averaging them would not
-    leave bits, and pooling before the step loses what the positions say.
-    """
-    layers = []
-    for stage, width in enumerate(widths):
-        for block in range(2):
-            stride = ":stride2" if stage and not block else ""
-            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
-    return tuple(layers)
-
-
-# The same layers with 0/1 activations: what trains a backbone without back-propagation. Of
-# ResNet-18 without the averaging, which images of 32 x 32 do not need.
-BITS = {
-    "tiny": ("conv3x3:16:pad1:max2", "conv3x3:32:pad1:max2"),
-    "small": ("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"),
-    "resnet18": ("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
-}
 
 
 def check_image(name: str, image: Shape | None) -> Shape:
@@ -149,37 +167,38 @@ def check_image(name: str, image: Shape | None) -> Shape:
         raise InputError(
             f"the body {name!r} needs images: an image data set, or a folder of images by class."
         )
-    if min(image[1:]) < LEAST[name]:
+    least = BACKBONES[name].least
+    if min(image[1:]) < least:
         size = " x ".join(map(str, image[1:]))
         raise InputError(
-            f"the body {name!r} needs images of {LEAST[name]} x {LEAST[name]} pixels or more, "
-            f"these have {size}."
+            f"the body {name!r} needs images of {least} x {least} pixels or more, these have "
+            f"{size}."
         )
     return tuple(image)
 
 
 def default_backbone(image: Shape | None) -> str:
-    """What images of this shape usually get: a ResNet-18, or if they are grey less."""
+    """Return the usual backbone for images: a ResNet-18, or a smaller one for grey images."""
     if image is None or len(image) != 3 or image[0] > 1:
         return "resnet18"
     side = min(image[1:])
-    return next((name for name in ("small", "tiny") if side >= LEAST[name]), "resnet18")
+    return next((name for name in ("small", "tiny") if side >= BACKBONES[name].least), "resnet18")
 
 
 def make_backbone(name: str, image: Shape | None, activation: MakeActivation) -> nn.Sequential:
-    """A backbone for rows of flattened images of a shape (channels, height, width)."""
+    """Build a backbone for rows of flattened images of a shape (channels, height, width)."""
     shape = check_image(name, image)
-    return nn.Sequential(nn.Unflatten(1, shape), *BACKBONES[name](shape[0], activation))
+    return nn.Sequential(nn.Unflatten(1, shape), *BACKBONES[name].build(shape[0], activation))
 
 
 class Backbone(nn.Module):
-    """A backbone with ReLU activations in a network: scaled inputs in, scaled features out."""
+    """A trained backbone with ReLU activations: scaled inputs in, scaled features out."""
 
     centre: Tensor
     scale: Tensor
 
     def __init__(self, name: str, image: Shape, layers: nn.Sequential, scaling: Scaling) -> None:
-        """``layers`` are those of ``make_backbone``, ``scaling`` is that of their features."""
+        """Hold the layers of ``make_backbone`` and the scaling of their features."""
         super().__init__()
         self.name, self.image = name, image
         self.layers = channels_last(layers)
@@ -194,24 +213,24 @@ class Backbone(nn.Module):
 
     @property
     def n_features(self) -> int:
-        """How many numbers it makes of an image."""
+        """How many features an image has."""
         return len(self.centre)
 
     def forward(self, V: Tensor) -> Tensor:
-        """The scaled features of scaled inputs, one image a row."""
+        """Return the scaled features of scaled inputs, one image a row."""
         return Scaling(self.centre, self.scale).apply(self.layers(V))
 
     def describe(self) -> dict[str, Any]:
-        """What a model file must say, besides the tensors."""
+        """Return what a model file says of the backbone, besides its tensors."""
         return {"kind": self.name, "image": list(self.image)}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a model file must hold."""
+        """Return the tensors of a model file."""
         return {k: T for k, T in self.state_dict().items() if not k.endswith(UNUSED)}
 
     @classmethod
     def rebuild(cls, described: dict[str, Any], tensors: dict[str, Tensor]) -> "Backbone":
-        """From what ``describe`` and ``tensors`` gave; nothing is allocated for what is not so."""
+        """Build a backbone from a model file; wrong descriptions allocate no memory."""
         name, image = one_of("body", described["kind"], BACKBONES), tuple(described["image"])
         if len(image) != 3 or not all(type(side) is int and 0 < side <= 10**5 for side in image):
             raise InputError(f"a body takes images of three sides, not of shape {image}.")

@@ -1,4 +1,4 @@
-"""Convolutions for back-propagation: torch's own, but where those are slow or wrong on a CPU."""
+"""Convolutions for back-propagation: torch's own, except where it is slow or wrong on a CPU."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,14 +9,14 @@ FEW = 4  # positions of an image up to which torch's sum over patches is slower 
 class Convolution(nn.Conv2d):
     """``nn.Conv2d`` with square kernels, without two weaknesses that it has on a CPU.
 
-    Where an image has one position it is a matrix product with those entries of the kernels that
-    do not only see padding: torch's gradient of the weights takes ten times as long, and more. Of
-    1x1 kernels with a stride above 1 that gradient writes beyond its memory if the channels are no
-    multiple of 8 (torch 2.13): their pixels are picked before.
+    Where the output has one position, torch's gradient of the weights takes ten times as long as
+    that of a matrix product with the entries of the kernels that see more than padding. For 1x1
+    kernels with a stride above 1 and channels that are no multiple of 8, that gradient writes
+    beyond its memory (torch 2.13), so ``forward`` picks the pixels first.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """As ``nn.Conv2d``."""
+        """Convolve images as ``nn.Conv2d`` does."""
         kernel, stride, padding = self.kernel_size[0], self.stride[0], int(self.padding[0])
         if kernel == 1 and stride > 1:
             picked = functional.pad(input, [padding] * 4)[:, :, ::stride, ::stride]

@@ -1,11 +1,12 @@
-"""What stands at the end of a network: a loss on the scores U_h, and its U_h block.
+"""Heads: a loss on the scores U_h of a network, and its U_h block.
 
 A head knows its loss per sample and the minimiser over U_h of
 
     1/N sum_s loss(u_s, y_s) + tau/2 ||U_h - B||^2,   B = W_h V_{h-1},
 
-which falls apart into one small problem a sample,  min_u loss(u, y) + mu/2 ||u - b||^2  with
-mu = tau N. ``gap`` tells by how much a given U_h misses that minimum.
+which falls apart into one small problem for each sample,  min_u loss(u, y) + mu/2 ||u - b||^2  with
+mu = tau N. ``gap`` tells by how much a given U_h misses that minimum. ``register_head`` makes a
+head known by its ``kind``.
 """
 
 from abc import ABC, abstractmethod
@@ -19,38 +20,56 @@ from zeroone.nn.functional import hardmax, next_up, one_hot
 from zeroone.utils.checks import InputError, not_negative, one_of
 
 PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
+HEADS: dict[str, "type[Head]"] = {}
+
+
+def register_head(head: "type[Head]") -> "type[Head]":
+    """Make a head known by its ``kind``, in settings, on the command line and in model files."""
+    HEADS[head.kind] = head
+    return head
+
+
+def make_head(kind: str, margin: float = 0.0) -> "Head":
+    """Build the head of that name; a head without a margin ignores it."""
+    head = HEADS[one_of("head", kind, HEADS)]
+    return head(margin) if head.has_margin else head()
 
 
 class Head(ABC):
     """A loss on the scores and its U_h block."""
 
     kind: ClassVar[str]
+    has_margin: ClassVar[bool] = False  # whether it is built with a margin
+
+    def __init__(self, margin: float = 0.0) -> None:
+        self.margin = not_negative("margin", margin)
 
     @abstractmethod
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample."""
+        """Return the loss of each sample."""
 
     @abstractmethod
     def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
-        """The U_h block; ``printed`` asks for the paper's own formula where it differs."""
+        """Solve the U_h block; ``printed`` asks for the paper's own formula where it differs."""
 
     @abstractmethod
     def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """What stochastic BCD minimises, for each sample: minus its gradient is E_h = U_h - B."""
+        """Return what stochastic BCD minimises: minus its gradient is E_h = U_h - B."""
 
     @abstractmethod
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
-        """How much each row of U exceeds the minimum of its sub-problem (at least 0)."""
+        """Return by how much each row of U exceeds the minimum of its problem (at least 0)."""
 
     @abstractmethod
     def probabilities(self, U: Tensor) -> Tensor:
-        """Class probabilities; each row sums to 1."""
+        """Return class probabilities; each row sums to 1."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What a model file must say to build this head again."""
+        """Return what a model file says of the head."""
+        return {"kind": self.kind} | ({"margin": self.margin} if self.has_margin else {})
 
 
+@register_head
 class HardmaxMSE(Head):
     """The paper's head: loss(u, y) = 1/2 ||y - hardmax(u)||^2, optionally with a margin.
 
@@ -59,15 +78,13 @@ class HardmaxMSE(Head):
     """
 
     kind = "hardmax"
-
-    def __init__(self, margin: float = 0.0) -> None:
-        self.margin = not_negative("margin", margin)
+    has_margin = True
 
     def _raised(self, U: Tensor, y: Tensor) -> Tensor:
         return U + self.margin * (1 - one_hot(y, U.shape[1], U.dtype))
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
-        """1/2 ||y - hardmax(u)||^2: 0 if right, 1 if one wrong class leads, more at a tie."""
+        """Return 1/2 ||y - hardmax(u)||^2: 0 if right, 1 if a wrong class leads, more at a tie."""
         raised = self._raised(U, y)
         return (one_hot(y, U.shape[1], U.dtype) - hardmax(raised)).square().sum(dim=1) / 2
 
@@ -93,21 +110,20 @@ class HardmaxMSE(Head):
         return torch.where(stays[:, None], kept, projected)
 
     def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """1/2 ||b - u||^2 with u = projection of b: its gradient is b - u, as {u} is convex.
+        """Return 1/2 ||b - u||^2, u the projection of b; its gradient is b - u, as {u} is convex.
 
         E_h = u - b is the U_h block for mu -> 0: every sample is worth its projection.
-        ``smoothing`` is what label smoothing is to the softmax head, a pull against too much
-        certainty: where the class leads by more than the margin, its score is lowered by that
-        share of the excess.
+        ``smoothing`` pulls against too much certainty, as label smoothing does: where the class
+        leads by more than the margin, it lowers the score by that share of the excess.
         """
         with torch.no_grad():
             U = self._project(B, y)
-            rival = self._raised(B, y).scatter(1, y[:, None], -torch.inf).amax(dim=1)
-        excess = (B.gather(1, y[:, None])[:, 0] - rival).clamp_min(0)
+            runner_up = self._raised(B, y).scatter(1, y[:, None], -torch.inf).amax(dim=1)
+        excess = (B.gather(1, y[:, None])[:, 0] - runner_up).clamp_min(0)
         return (B - U).square().sum(dim=1) / 2 + smoothing / 2 * excess.square()
 
     def _project(self, B: Tensor, y: Tensor) -> Tensor:
-        """Project onto {u_y >= u_j + margin}, then let u_y strictly exceed: sort and average.
+        """Project onto {u_y >= u_j + margin} by sorting, then make the lead of u_y strict.
 
         All competitors above a level t come down to t - margin and b_y rises to t. With the k
         highest raised competitors c_1 >= ... >= c_k moving, t is the mean of b_y and those; k is
@@ -137,7 +153,7 @@ class HardmaxMSE(Head):
         return B.scatter(1, first, torch.where(tied, lifted, b_first))
 
     def _lemma_1(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
-        """Lemma 1 as printed (soultion-Uh): raise u_y by Delta + 1e-10 or leave b alone."""
+        """Apply Lemma 1 as printed (soultion-Uh): raise u_y by Delta + 1e-10 or keep b."""
         own = y[:, None]
         b_y = B.gather(1, own)
         top = self._raised(B, y).amax(dim=1, keepdim=True)
@@ -146,20 +162,18 @@ class HardmaxMSE(Head):
         return B.scatter(1, own, torch.where(worth, b_y + (delta + PRINTED_EPSILON), b_y))
 
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
-        """loss(u) + mu/2 ||u - b||^2 minus its infimum, the cheaper of the two answers."""
+        """Return loss(u) + mu/2 ||u - b||^2 minus its infimum, the cheaper of two answers."""
         value = self.losses(U, y) + mu / 2 * (U - B).square().sum(dim=1)
         project = mu / 2 * (self._project(B, y) - B).square().sum(dim=1)
         return (value - project.clamp_max(1.0)).clamp_min(0)
 
     def probabilities(self, U: Tensor) -> Tensor:
-        """The hardmax, shared evenly between tied leaders."""
+        """Return the hardmax, shared evenly between tied leaders."""
         leaders = hardmax(U)
         return leaders / leaders.sum(dim=1, keepdim=True)
 
-    def describe(self) -> dict[str, Any]:  # noqa: D102
-        return {"kind": self.kind, "margin": self.margin}
 
-
+@register_head
 class SoftmaxCE(Head):
     """Extension I: loss(u, y) = -log softmax(u)_y (per sample: the paper prints no 1/N, E11)."""
 
@@ -167,8 +181,8 @@ class SoftmaxCE(Head):
     newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
-        """The cross entropy of each sample."""
-        return torch.nn.functional.cross_entropy(U, y, reduction="none")
+        """Return the cross entropy of each sample."""
+        return functional.cross_entropy(U, y, reduction="none")
 
     def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
         """Solve min_u CE(y, softmax(u)) + mu/2 ||u - b||^2 for each row, by damped Newton steps.
@@ -191,7 +205,7 @@ class SoftmaxCE(Head):
         return U
 
     def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross entropy, of which U_h takes one gradient step."""
+        """Return the cross entropy, of which U_h takes one gradient step."""
         return functional.cross_entropy(B, y, label_smoothing=smoothing, reduction="none")
 
     def _line_search(
@@ -214,27 +228,18 @@ class SoftmaxCE(Head):
         return self.losses(U, y) + mu / 2 * (U - B).square().sum(dim=1)
 
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
-        """An upper bound: gap <= ||gradient||^2/(2 mu), as the problem is mu-strongly convex."""
+        """Return a bound: gap <= ||gradient||^2/(2 mu), as the problem is mu-strongly convex."""
         G = torch.softmax(U, dim=1) - one_hot(y, U.shape[1], U.dtype) + mu * (U - B)
         return G.square().sum(dim=1) / (2 * mu)
 
     def probabilities(self, U: Tensor) -> Tensor:
-        """The softmax."""
+        """Return the softmax."""
         return torch.softmax(U, dim=1)
-
-    def describe(self) -> dict[str, Any]:  # noqa: D102
-        return {"kind": self.kind}
 
 
 def _newton_direction(P: Tensor, G: Tensor, mu: float) -> Tensor:
-    """-(diag(p) + mu I - p p^T)^-1 g by the Sherman-Morrison formula."""
+    """Return -(diag(p) + mu I - p p^T)^-1 g by the Sherman-Morrison formula."""
     D = 1 / (P + mu)
     # 1 - sum p^2/(p+mu) = sum p mu/(p+mu), written so that nothing cancels.
     denominator = (P * mu * D).sum(dim=1, keepdim=True)
     return -D * (G + P * ((P * D * G).sum(dim=1, keepdim=True) / denominator))
-
-
-def make_head(kind: str, margin: float = 0.0) -> Head:
-    """The head of that name; only the hardmax head takes a margin."""
-    one_of("head", kind, [HardmaxMSE.kind, SoftmaxCE.kind])
-    return HardmaxMSE(margin) if kind == HardmaxMSE.kind else SoftmaxCE()

@@ -1,4 +1,4 @@
-"""From a user's array to a tensor: checked once, with one clear sentence for each fault."""
+"""Turn a user's array into a tensor: checked once, with one clear sentence for each fault."""
 
 from typing import Any, TypeVar
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import SparseRows
 
-ROWS = 4096  # samples that are looked at together
+ROWS = 4096  # samples that are checked together
 Checked = TypeVar("Checked", Tensor, SparseRows, Tensor | SparseRows)
 
 
 def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
-    """An array of what may be a tensor: on any device, with a gradient, in a format numpy lacks."""
+    """Return an array; a tensor may be on any device or of a format that numpy lacks."""
     if not isinstance(values, Tensor):
         return np.asarray(values)
     known = values.float() if values.dtype == torch.bfloat16 else values
@@ -24,9 +24,9 @@ def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 
 def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
-    """A matrix of finite numbers with at least one row and one column.
+    """Require a matrix of finite numbers with at least one row and one column.
 
-    Bytes stay bytes; all else becomes ``dtype``. What is memory-mapped and needs no change stays
+    Bytes stay bytes; all else becomes ``dtype``. A memory-mapped array that needs no change stays
     on disk.
     """
     array = as_array(X)
@@ -44,7 +44,7 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
         usable = array.flags.writeable and array.flags.c_contiguous
         return torch.from_numpy(array if usable else array.copy())
     native = np.dtype(np.float64 if dtype == torch.float64 else np.float32)
-    # Copied but if it is memory-mapped for reading: nobody else can change it under our hands.
+    # An array mapped for reading is not copied: nobody else can change it meanwhile.
     mapped = isinstance(X, np.memmap) and array.dtype == native and X.mode == "c"
     with np.errstate(over="ignore"):
         kept = array if mapped else np.array(array, dtype=native, order="C")
@@ -59,7 +59,7 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_rows(X: Any, dtype: torch.dtype) -> Tensor | SparseRows:
-    """The same; one of scipy's sparse matrices stays sparse."""
+    """Check inputs as ``check_inputs`` does; a sparse matrix of scipy stays sparse."""
     if not hasattr(X, "tocsr"):
         return check_inputs(X, dtype)
     if min(X.shape) == 0:
@@ -84,7 +84,7 @@ def check_width(inputs: Checked, n_features: int) -> Checked:
 
 
 def check_weights(weights: ArrayLike | Tensor, n_samples: int, *, some: bool = True) -> Tensor:
-    """One finite number of at least 0 a sample, in double precision; ``some`` must be above 0."""
+    """Require a finite weight of at least 0 for each sample; with ``some``, one above 0."""
     array = as_array(weights)
     if array.dtype.kind not in "biuf":
         raise InputError(f"weights of samples must be numbers, got dtype {array.dtype}.")

@@ -1,9 +1,9 @@
-"""Layers: an operator, perhaps a shortcut, a pooling or none, and (in a network) the step after.
+"""Layers: an operator, an optional shortcut, a pooling or none; a network adds the step.
 
-A layer is written as users write it: ``500`` is a dense layer of 500 units, ``conv5x5:32`` a
-convolution with 32 filters, and options follow colons: ``max2`` or ``average2`` pools windows of
-2 x 2, ``stride2``, ``pad1``. A convolution's padding is 0 unless said. ``skip2`` adds a shortcut
-around the layer below, ``skip3`` around two of them, and so on; a dense layer may have one as well.
+Users write a layer as text: ``500`` is a dense layer of 500 units, ``conv5x5:32`` a convolution
+with 32 filters, and options follow colons: ``max2`` or ``average2`` pools windows of 2 x 2,
+``stride2``, ``pad1`` (0 by default). ``skip2`` adds a shortcut around the layer below, ``skip3``
+around two of them, and so on; dense layers take this option only.
 """
 
 import math
@@ -12,28 +12,30 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved, gaussian_weight
-from zeroone.nn.pooling import NoPool, Pool, make_pool
+from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved
+from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
 from zeroone.utils.checks import InputError, count
 
 MOST_UNITS = 10**6
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
-OPTION = re.compile(r"(max|average|stride|pad|skip)(\d+)")
+OPTION = re.compile(r"([a-z]+)(\d+)")
+NUMBERS = {"stride": "stride", "pad": "padding", "skip": "skip"}  # options that set one number
 LEAST = {"pad": 0, "skip": 2}  # number after an option; 1 for the others
+Draw = Callable[[int, int, bool, int], Tensor]  # of units, columns, bias, operators in the sum
 
 
 @dataclass
 class Layer:
-    """What makes the pre-activations of a layer of the bits below it.
+    """A map from the activations below to the pre-activations of a layer.
 
     A ``shortcut`` is a second operator, without a bias, on earlier activations: with ``skip`` 2 on
-    those that entered the layer below, with 3 on those of the layer below that.
+    those that entered the layer below, with 3 on those that entered the layer below that.
     """
 
     operator: Operator
@@ -43,25 +45,25 @@ class Layer:
 
     @property
     def operators(self) -> list[Operator]:
-        """Whose sum the pre-activations are."""
+        """The operators whose sum the pre-activations are."""
         return [self.operator] if self.shortcut is None else [self.operator, self.shortcut]
 
     @property
     def shape_out(self) -> Shape:
-        """Of a sample's pooled pre-activations."""
+        """The shape of a sample's pooled pre-activations."""
         return self.pool.shape_out(self.operator.shape_out)
 
     def apply(self, V: Sequence[Tensor]) -> Tensor:
-        """The pre-activations; ``V``: the activations so far, those right below last."""
+        """Return the pre-activations; ``V`` holds the activations so far, the last ones last."""
         U = self.operator.apply(V[-1])
         return U if self.shortcut is None else U.add_(self.shortcut.apply(V[-self.skip]))
 
     def forward(self, V: Sequence[Tensor]) -> Tensor:
-        """The pooled pre-activations."""
+        """Return the pooled pre-activations."""
         return self.pool.forward(self.apply(V))
 
     def describe(self) -> dict[str, Any]:
-        """What a model file must say, besides the weights."""
+        """Return what a model file says of the layer, besides its weights."""
         content = self.operator.describe()
         if not isinstance(self.pool, NoPool):
             content["pool"] = self.pool.describe()
@@ -84,23 +86,22 @@ class Link:
 
 
 def make_links(operators: Iterable[Operator], shortcuts: Iterable[Link]) -> list[Link]:
-    """The operators of a chain in their places, then its shortcuts."""
+    """Return the operators of a chain in their places, then its shortcuts."""
     return [*(Link(op, i, i) for i, op in enumerate(operators)), *shortcuts]
 
 
+def shortcuts_of(layers: Iterable[Layer]) -> list[Link]:
+    """Return the shortcuts of a chain in their places."""
+    return [
+        Link(layer.shortcut, i + 1 - layer.skip, i)
+        for i, layer in enumerate(layers)
+        if layer.shortcut is not None
+    ]
+
+
 def recent(V0: Tensor, skips: Iterable[int]) -> deque[Tensor]:
-    """A place for the activations so far: it forgets those that no later layer looks back to."""
+    """Return a queue of activations that forgets those no later layer looks back to."""
     return deque([V0], maxlen=max([1, *skips]))
-
-
-class Skipped(NamedTuple):
-    """What a shortcut takes: activations of a shape.
-
-    And the stride at which a convolution picks their pixels: that of the way through the layers.
-    """
-
-    shape: Shape
-    stride: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class LayerPlan:
 
     @classmethod
     def parse(cls, text: Any) -> "LayerPlan":
-        """From a number of units, or from what a user wrote."""
+        """Read a number of units, or a layer as users write it."""
         if not isinstance(text, str):
             return cls(count("every hidden width", text, most=MOST_UNITS))
         found = LAYER.fullmatch(text.strip())
@@ -145,91 +146,49 @@ class LayerPlan:
 
     @property
     def written(self) -> int | str:
-        """As short as a user would write it."""
+        """The shortest way to write the layer."""
         return str(self) if self.kernel or self.skip else self.units
 
-    def skipped(self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]") -> Skipped | None:
-        """What the shortcut takes, if there is one.
+    def build(
+        self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]", draw: Draw, bias: bool
+    ) -> Layer:
+        """Build the layer, given the shapes of all activations and all plans so far."""
+        parts = 2 if self.skip else 1
+        operator = self._operator(shapes[-1], draw, parts, bias)
+        layer = Layer(operator, make_pool(self.pool, self.window), skip=self.skip)
+        _ = layer.shape_out  # refuses windows that do not fit
+        if self.skip:
+            around = below[len(below) + 1 - self.skip :]
+            stride = self.stride * math.prod(plan.stride * plan.window for plan in around)
+            source = shapes[-self.skip]
+            plan = self._shortcut(source, stride, operator.shape_out)
+            layer.shortcut = plan._operator(source, draw, parts, bias=False)
+        return layer
 
-        ``shapes``: of all activations so far; ``below``: the plans of all layers so far.
-        """
-        if not self.skip:
-            return None
-        around = below[len(below) + 1 - self.skip :]
-        stride = self.stride * math.prod(plan.stride * plan.window for plan in around)
-        return Skipped(shapes[-self.skip], stride)
+    def _shortcut(self, source: Shape, stride: int, shape_out: Shape) -> "LayerPlan":
+        """Plan the linear map from earlier activations to pre-activations of a shape.
 
-    def shortcut(self, skipped: Skipped, shape_out: Shape) -> "LayerPlan":
-        """The linear map from the skipped activations to pre-activations of a shape.
-
-        Of images a 1x1 convolution whose stride is that of the layers it goes around and of this
-        one, multiplied: it then picks pixels that they look at, too.
+        For images it is a 1x1 convolution. Its stride is the product of the strides of this layer
+        and of those it goes around, so that it picks pixels that they see, too.
         """
         if not self.kernel:
             return LayerPlan(self.units)
-        shape, stride = skipped
-        sides = tuple(-(-side // stride) for side in shape[1:])
+        sides = tuple(-(-side // stride) for side in source[1:])
         if sides != shape_out[1:]:
             raise InputError(
-                f"a shortcut from samples of shape {shape} at a stride of {stride}, as the layers "
+                f"a shortcut from samples of shape {source} at a stride of {stride}, as the layers "
                 f"have it, would make {(self.units, *sides)}, but they make {shape_out}: their "
                 f"paddings or pooling windows do not keep to that stride."
             )
         return LayerPlan(self.units, kernel=1, stride=stride)
 
-    def build(
-        self,
-        shape_in: Shape,
-        skipped: Skipped | None = None,
-        *,
-        std: float | None,
-        bias: bool,
-        generator: torch.Generator,
-        dtype: torch.dtype,
-    ) -> Layer:
-        """A layer with Gaussian weights, and a shortcut from the activations ``skipped``.
-
-        Without ``std`` the spread of the weights is 1 / sqrt(fan-in); of two operators each has
-        half of the variance.
-        """
-
-        def draw(columns: int, bias: bool) -> Tensor:
-            fan_in = columns if skipped is None else 2 * columns
-            spread = fan_in**-0.5 if std is None else std
-            return gaussian_weight(
-                self.units, columns, std=spread, bias=bias, generator=generator, dtype=dtype
-            )
-
-        operator = self._operator(shape_in, bias, draw)
-        layer = Layer(operator, make_pool(self.pool, self.window))
-        _ = layer.shape_out  # refuses windows that do not fit
-        if skipped is not None:
-            plan = self.shortcut(skipped, operator.shape_out)
-            layer.shortcut, layer.skip = plan._operator(skipped.shape, False, draw), self.skip
-        return layer
-
-    def check(self, shape_in: Shape) -> Shape:
-        """The shape that the convolution makes, before pooling; refuses what it cannot take.
-
-        It needs no weights: those of a kernel much too large would not fit into memory.
-        """
-        return convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
-
-    def _operator(
-        self, shape_in: Shape, bias: bool, draw: Callable[[int, bool], Tensor]
-    ) -> Operator:
-        """With weights that ``draw`` gives for a number of columns."""
-        if not self.kernel:
-            return Dense(draw(math.prod(shape_in), bias), shape_in, bias)
-        self.check(shape_in)
-        return Conv2d(
-            draw(shape_in[0] * self.kernel**2, bias),
-            shape_in,
-            bias,
-            kernel=self.kernel,
-            stride=self.stride,
-            padding=self.padding,
-        )
+    def _operator(self, shape_in: Shape, draw: Draw, parts: int, bias: bool) -> Operator:
+        kind = Conv2d if self.kernel else Dense
+        geometry = {name: getattr(self, name) for name in kind.geometry}
+        if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
+            convolved(shape_in, self.units, **geometry)
+        columns = kind.n_columns(shape_in, **geometry)
+        return kind(draw(self.units, columns, bias, parts), shape_in, bias, **geometry)
 
 
 def check_skips(plans: Sequence[LayerPlan]) -> None:
@@ -243,21 +202,16 @@ def check_skips(plans: Sequence[LayerPlan]) -> None:
 
 def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
     """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
-    if not plans or not plans[0].kernel:
-        return
-    convolutions = [plan for plan in plans if plan.kernel]
-    check_skips(convolutions)
-    shapes = [check_image(image)]
-    for i, plan in enumerate(convolutions):
-        with naming(f"layer {i + 1} ({plan})"):
-            made = plan.check(shapes[-1])
-            if skipped := plan.skipped(shapes, convolutions[:i]):
-                plan.shortcut(skipped, made)
-            shapes.append(make_pool(plan.pool, plan.window).shape_out(made))
+    if plans and plans[0].kernel:
+        build_layers(plans, check_image(image), _no_weights)
+
+
+def _no_weights(units: int, columns: int, bias: bool, _parts: int) -> Tensor:
+    return torch.empty(units, columns + bias, device="meta")
 
 
 def check_image(shape: Shape | None) -> Shape:
-    """Convolutions need images."""
+    """Require the shape of images, which convolutions need."""
     if shape is None or len(shape) != 3:
         raise InputError(
             "a convolution needs images: an image data set, a folder of images by class, or the "
@@ -267,24 +221,25 @@ def check_image(shape: Shape | None) -> Shape:
 
 
 def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
-    """What the options of a layer set."""
+    """Read the options of a layer."""
+    pools = [kind for kind in POOLS if kind != NoPool.kind]
     options: dict[str, Any] = {}
     for part in parts:
         found = OPTION.fullmatch(part)
-        if found is None:
+        if found is None or found[1] not in (*NUMBERS, *pools):
+            known = ", ".join(f"{kind}2" for kind in pools)
             raise InputError(
-                f"unknown option {part!r} of the layer {text!r}: there are max2, average2, "
-                f"stride2, pad1 and skip2, with any number."
+                f"unknown option {part!r} of the layer {text!r}: there are {known}, stride2, pad1 "
+                f"and skip2, with any number."
             )
         name = found[1]
         number = count(
             f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=MOST_SIDE
         )
-        given: dict[str, Any] = {"padding" if name == "pad" else name: number}
-        if name in ("max", "average"):
-            given = {"pool": name, "window": number}
+        pooled = name in pools
+        given = {"pool": name, "window": number} if pooled else {NUMBERS[name]: number}
         if options.keys() & given.keys():
-            twice = "a second pooling" if "pool" in given else f"{name} twice"
+            twice = "a second pooling" if pooled else f"{name} twice"
             raise InputError(f"the layer {text!r} has {twice}.")
         options |= given
     return options
@@ -292,7 +247,7 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Say which layer a refusal is about."""
+    """Put the name of a layer in front of a refusal."""
     try:
         yield
     except InputError as error:
@@ -300,46 +255,56 @@ def naming(what: str) -> Iterator[None]:
 
 
 def build_layers(
-    plans: Sequence[LayerPlan],
-    shape_in: Shape,
-    *,
-    std: float | None = None,
-    bias: bool = True,
-    generator: torch.Generator,
-    dtype: torch.dtype,
+    plans: Sequence[LayerPlan], shape_in: Shape, draw: Draw, *, bias: bool = True
 ) -> list[Layer]:
-    """Layers on top of each other; a misfit is named with the number of its layer and both shapes.
+    """Build layers on top of each other.
 
-    Without ``std`` a balanced start, see ``_balanced_offset``, and small scores of the last layer.
+    Args:
+        plans: the layers, the first one first.
+        shape_in: the shape of a sample.
+        draw: returns the starting weights of an operator.
+        bias: whether the layers have biases.
+
+    Raises:
+        InputError: if a layer does not fit the one below; it names the layer and both shapes.
+
     """
     check_skips(plans)
     layers: list[Layer] = []
     shapes = [shape_in]  # of V[0], V[1] and so on
     for i, plan in enumerate(plans):
         with naming(f"layer {i + 1} ({plan})"):
-            layer = plan.build(
-                shapes[-1],
-                plan.skipped(shapes, plans[:i]),
-                std=std,
-                bias=bias,
-                generator=generator,
-                dtype=dtype,
-            )
-        offset = layer.operator.offset
-        if std is None and layers and offset is not None:
-            offset.copy_(_balanced_offset(layer, shortcut_takes_bits=layer.skip <= i))
-        layers.append(layer)
-        shapes.append(layer.shape_out)
-    if std is None:
-        layers[-1].operator.weight *= 0.1
+            layers.append(plan.build(shapes, plans[:i], draw, bias))
+        shapes.append(layers[-1].shape_out)
     return layers
 
 
-def _balanced_offset(layer: Layer, *, shortcut_takes_bits: bool) -> Tensor:
-    """Minus the mean of what the weights make of their inputs.
+def gaussian(std: float | None, generator: torch.Generator, dtype: torch.dtype) -> Draw:
+    """Draw Gaussian weights, and biases of 0.
 
-    Bits average 1/2: half the row sums. Scaled inputs average 0: nothing.
+    Without ``std`` the standard deviation is 1 / sqrt(fan-in); each of two operators that are added
+    has half of that variance.
     """
-    operators = layer.operators if shortcut_takes_bits else [layer.operator]
-    sums = [op.linear.sum(dim=1) for op in operators]
-    return -torch.stack(sums).sum(dim=0) / 2
+
+    def draw(units: int, columns: int, bias: bool, parts: int) -> Tensor:
+        weight = torch.zeros(units, columns + bias, dtype=dtype)
+        scale = (parts * columns) ** -0.5 if std is None else std
+        weight[:, :columns].normal_(std=scale, generator=generator)
+        return weight
+
+    return draw
+
+
+def balance(layers: Sequence[Layer]) -> None:
+    """Set the biases so that hidden units are on for about half of the samples; shrink the scores.
+
+    A bias is minus the mean of what the weights make of their inputs. Bits average 1/2: half the
+    row sums. Scaled inputs average 0: nothing.
+    """
+    for i, layer in enumerate(layers[1:], start=1):
+        offset = layer.operator.offset
+        if offset is not None:
+            of_bits = layer.operators if layer.skip <= i else [layer.operator]
+            sums = [op.linear.sum(dim=1) for op in of_bits]
+            offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
+    layers[-1].operator.weight *= 0.1

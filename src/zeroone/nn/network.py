@@ -1,4 +1,4 @@
-"""A 0/1 network: scaling, perhaps a body, linear operators with a step between them, a head.
+"""A 0/1 network: scaling, an optional backbone, linear operators with steps between them, a head.
 
 Shortcuts may lead from earlier activations around layers; see ``Layer``.
 
@@ -7,7 +7,6 @@ that a solver holds in its U and V blocks (erratum E5).
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,12 +26,15 @@ from zeroone.nn.layers import (
     Layer,
     LayerPlan,
     Link,
+    balance,
     build_layers,
+    gaussian,
     make_links,
     naming,
     recent,
+    shortcuts_of,
 )
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape
+from zeroone.nn.operators import OPERATORS, Operator, Shape
 from zeroone.nn.pooling import make_pool
 from zeroone.nn.scaling import InputRange, Scaling
 from zeroone.utils.checks import InputError, count
@@ -40,8 +42,8 @@ from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, read_model, write_tensors
 from zeroone.version import __version__
 
-# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a body, 1 none of these. A file has the oldest
-# that says all of it, for older readers.
+# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a backbone, 1 none of these. A file has
+# the oldest version that can express it, for older readers.
 FORMAT_VERSION = 4
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
@@ -60,37 +62,37 @@ class Network:
         classes: list[ClassLabel] | None = None,
         body: Backbone | None = None,
     ) -> None:
-        """``scaling`` is that of the inputs; a ``body`` makes features of them for the layers."""
+        """Check that the parts fit together.
+
+        Args:
+            layers: the layers, or their operators alone; the last one makes the scores.
+            head: the loss on the scores.
+            scaling: scales raw inputs; without it they stay as they are.
+            classes: the class labels; 0, 1, ... by default.
+            body: a backbone that makes features of the scaled inputs for the layers.
+
+        """
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
-        for i, layer in enumerate(self.layers):
-            with naming(f"layer {i + 1}"):
-                _ = layer.shape_out  # refuses windows that do not fit
-        for i, (below, above) in enumerate(pairwise(self.layers)):
-            if below.shape_out != above.operator.shape_in:
-                raise InputError(
-                    f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
-                    f"takes {above.operator.shape_in}."
-                )
         self.head, self.body = head, body
-        if body is not None and body.n_features != self.layers[0].operator.n_inputs:
+        self._check_shapes()
+        first = self.layers[0].operator.n_inputs
+        if body is not None and body.n_features != first:
             raise InputError(
-                f"the body makes {body.n_features} features but the first layer takes "
-                f"{self.layers[0].operator.n_inputs}."
+                f"the body makes {body.n_features} features but the first layer takes {first}."
             )
-        for i in range(len(self.layers)):
-            self._check_shortcut(i)
-        first = body.n_inputs if body else self.layers[0].operator.n_inputs
-        self.scaling = scaling or Scaling.identity(first, self.dtype)
-        if self.scaling.n_taken != first:
+        n_inputs = body.n_inputs if body else first
+        self.scaling = scaling or Scaling.identity(n_inputs, self.dtype)
+        if self.scaling.n_taken != n_inputs:
             raise InputError(
-                f"the scaling is for {self.scaling.n_taken} features but the network takes {first}."
+                f"the scaling is for {self.scaling.n_taken} features but the network takes "
+                f"{n_inputs}."
             )
         self.feature_names: list[str] | None = None
         labels = range(self.n_classes) if classes is None else classes
         self.classes: list[ClassLabel] = np.asarray(labels).tolist()
-        dtypes = {op.weight.dtype for layer in self.layers for op in layer.operators}
+        dtypes = {link.operator.weight.dtype for link in self.links}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
             raise InputError(f"weights must all be float32, or all float64, not {dtypes}.")
         if len(set(self.classes)) != len(self.classes):
@@ -115,39 +117,34 @@ class Network:
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
     ) -> "Network":
-        """A network with random weights, of samples of this shape; see ``build_layers``."""
-        plans = [*hidden, LayerPlan(n_classes)]
-        generator = torch.Generator().manual_seed(seed)
-        layers = build_layers(plans, shape_in, std=std, bias=bias, generator=generator, dtype=dtype)
+        """Return a network with random weights for samples of a shape.
+
+        ``std`` is that of Gaussian weights; biases then start at zero. Without it the start is
+        balanced: every hidden unit is on for about half of the samples, and the scores are small.
+        """
+        draw = gaussian(std, torch.Generator().manual_seed(seed), dtype)
+        layers = build_layers([*hidden, LayerPlan(n_classes)], shape_in, draw, bias=bias)
+        if std is None:
+            balance(layers)
         return cls(layers, head, scaling, classes)
 
     @classmethod
     def dense(cls, widths: Sequence[int], head: Head, **options: Any) -> "Network":
-        """A fully connected network of the given widths (inputs first, classes last).
-
-        Gaussian weights with spread ``std`` and biases of zero; without ``std`` a balanced start:
-        every hidden unit is on for about half of the samples, and the scores are small.
-        """
+        """Return a dense network of these widths (inputs first, classes last), as ``build``."""
         for width in widths:
             count("every layer's width", width)
         n_in, *hidden, n_classes = widths
-        return cls.build(
-            (n_in,), [LayerPlan(width) for width in hidden], n_classes, head, **options
-        )
+        return cls.build((n_in,), [LayerPlan(n) for n in hidden], n_classes, head, **options)
 
     @property
     def operators(self) -> list[Operator]:
-        """Of the layers, the first one first."""
+        """The operators of the layers, the first one first."""
         return [layer.operator for layer in self.layers]
 
     @property
     def shortcuts(self) -> list[Link]:
-        """In their places."""
-        return [
-            Link(layer.shortcut, i + 1 - layer.skip, i)
-            for i, layer in enumerate(self.layers)
-            if layer.shortcut is not None
-        ]
+        """The shortcuts in their places."""
+        return shortcuts_of(self.layers)
 
     @property
     def links(self) -> list[Link]:
@@ -155,11 +152,11 @@ class Network:
         return make_links(self.operators, self.shortcuts)
 
     def into(self, i: int) -> list[Link]:
-        """What layer i adds up: its own operator, then its shortcut if it has one."""
+        """Return what layer i adds up: its own operator, then its shortcut if it has one."""
         return [link for link in self.links if link.layer == i]
 
     def consumers(self, i: int) -> list[Link]:
-        """What takes the activations V[i]: the operator of layer i, then shortcuts."""
+        """Return what takes the activations V[i]: the operator of layer i, then shortcuts."""
         return [link for link in self.links if link.source == i]
 
     def replace(self, link: Link, operator: Operator) -> None:
@@ -170,26 +167,35 @@ class Network:
         else:
             layer.shortcut = operator
 
-    def _check_shortcut(self, i: int) -> None:
-        layer = self.layers[i]
-        if layer.shortcut is None:
-            return
+    def _check_shapes(self) -> None:
+        for i, layer in enumerate(self.layers):
+            with naming(f"layer {i + 1}"):
+                _ = layer.shape_out  # refuses windows that do not fit
+        for i, (below, above) in enumerate(pairwise(self.layers)):
+            if below.shape_out != above.operator.shape_in:
+                raise InputError(
+                    f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
+                    f"takes {above.operator.shape_in}."
+                )
+        for link in self.shortcuts:
+            self._check_shortcut(link, self.layers[link.layer])
+
+    def _check_shortcut(self, link: Link, layer: Layer) -> None:
+        shortcut, number = link.operator, link.layer + 1
         if layer is self.layers[-1]:
             raise InputError("the last layer of a network has no shortcut.")
-        if not 2 <= layer.skip <= i + 1:
-            raise InputError(f"layer {i + 1} cannot have a shortcut with skip={layer.skip}.")
-        source = i + 1 - layer.skip
-        below = self.layers[source - 1].shape_out if source else self.layers[0].operator.shape_in
-        needed = (below, layer.operator.shape_out)
-        found = (layer.shortcut.shape_in, layer.shortcut.shape_out)
-        if found != needed or layer.shortcut.bias:
+        if not 2 <= layer.skip <= number:
+            raise InputError(f"layer {number} cannot have a shortcut with skip={layer.skip}.")
+        needed = (self.layers[link.source].operator.shape_in, layer.operator.shape_out)
+        found = (shortcut.shape_in, shortcut.shape_out)
+        if found != needed or shortcut.bias:
             raise InputError(
-                f"layer {i + 1} needs a shortcut without a bias from samples of shape {needed[0]} "
+                f"layer {number} needs a shortcut without a bias from samples of shape {needed[0]} "
                 f"to {needed[1]}, got one from {found[0]} to {found[1]}."
             )
 
     def name_features(self, names: Sequence[str]) -> None:
-        """Remember what the inputs are called, so that they can be found by their names."""
+        """Name the inputs, so that columns of a frame are found by their names."""
         plain = all(isinstance(name, str) for name in names)
         if not plain or (len(set(names)), len(names)) != (self.n_features, self.n_features):
             raise InputError(f"{self.n_features} inputs need as many names, distinct strings.")
@@ -202,11 +208,11 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.layers[0].operator.weight.device
 
     def to(self, device: torch.device) -> "Network":
-        """Move all numbers there, in place; raw inputs follow them, results come back."""
+        """Move all numbers to a device, in place; inputs follow them, results come back."""
         for link in self.links:
             link.operator.weight = link.operator.weight.to(device)
         self.scaling = self.scaling.to(device)
@@ -216,77 +222,73 @@ class Network:
 
     @property
     def n_features(self) -> int:
-        """How many inputs a sample has, those that are left out included."""
+        """How many inputs a raw sample has, including those left out."""
         return len(self.scaling.centre)
 
     @property
     def n_classes(self) -> int:
-        """How many outputs there are."""
+        """How many scores there are."""
         return self.layers[-1].operator.n_out
 
     @property
     def batch_rows(self) -> int:
-        """How many samples fit into memory together."""
+        """How many samples are predicted together."""
         return fitting_rows(self.operators, self.body is not None)
 
     @property
     def takes_bits(self) -> list[bool]:
-        """For each operator whether its inputs are 0/1."""
+        """Whether the inputs of each operator are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
 
     def on_body(self, body: Backbone, scaling: Scaling) -> "Network":
-        """The network of this one's layers, which took the body's features, on the body itself."""
+        """Put layers that took the features of a backbone on the backbone itself."""
         return Network(self.layers, self.head, scaling, self.classes, body)
 
     def features(self, V: Tensor) -> Tensor:
-        """What the first layer takes, of already scaled inputs."""
+        """Return what the first layer takes, given scaled inputs."""
         if self.body is None:
             return V
         with torch.no_grad():
             features: Tensor = self.body(V)
         return features
 
-    def recent(self, V0: Tensor) -> deque[Tensor]:
-        """A place for the activations of scaled inputs, for as long as they are needed."""
-        return recent(V0, (layer.skip for layer in self.layers))
-
     def forward(self, V0: Tensor) -> Tensor:
-        """The scores U_h of already scaled inputs."""
-        V = self.recent(self.features(V0))
+        """Return the scores U_h of scaled inputs."""
+        V = recent(self.features(V0), (layer.skip for layer in self.layers))
         for layer in self.layers[:-1]:
             V.append(step(layer.forward(V)))
         return self.layers[-1].forward(V)
 
-    def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
-        """The 0/1 activations of every hidden layer for raw inputs."""
-        return self.hidden_bits(self.scaling.apply(self.inputs(X)[:]))
-
     def hidden_bits(self, V0: Tensor) -> list[Tensor]:
-        """The 0/1 activations of every hidden layer for already scaled inputs."""
+        """Return the 0/1 activations of every hidden layer for scaled inputs."""
         V = [self.features(V0)]
         for layer in self.layers[:-1]:
             V.append(step(layer.forward(V)))
         return V[1:]
 
+    def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
+        """Return the 0/1 activations of every hidden layer for raw inputs."""
+        return self.hidden_bits(self.scaling.apply(self.inputs(X)[:]))
+
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
-        """The scores U_h of raw inputs, batch by batch; they are on the CPU."""
+        """Return the scores U_h of raw inputs, computed batch by batch, on the CPU."""
         parts = split_rows(self.inputs(X), self.batch_rows)
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """The class label of each sample; the first one where several lead."""
+        """Return the class label of each sample; the first one where several lead."""
         labels: NDArray[Any] = np.asarray(self.classes)[classify(self.scores(X)).numpy()]
         return labels
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """The class probabilities of each sample."""
+        """Return the class probabilities of each sample."""
         probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
         return probabilities
 
     def inputs(self, X: Any) -> Tensor | SparseRows:
-        """Raw inputs, checked; bytes and sparse rows stay so until a batch is scaled.
+        """Check raw inputs; bytes and sparse rows stay so until a batch is scaled.
 
-        The columns of a frame are found by their names, if the network knows them.
+        If the network knows the names of its inputs, it picks the columns of a frame by name.
         """
         columns = getattr(X, "columns", None)
         if self.feature_names is not None and columns is not None:
@@ -300,7 +302,7 @@ class Network:
 
     @property
     def _format_version(self) -> int:
-        """The oldest that a reader must know: one that leaves out what it does not is worse."""
+        """The oldest version that says all of it: an older reader must refuse, not leave out."""
         if self.scaling.taken is not None:
             return FORMAT_VERSION
         if self.shortcuts:
@@ -308,7 +310,7 @@ class Network:
         return 1 if self.body is None else 2
 
     def save(self, path: str | Path) -> Path:
-        """Write the network to a safetensors file, all or nothing."""
+        """Write the network to a safetensors file, completely or not at all."""
         header = {
             "version": self._format_version,
             "package": __version__,
@@ -336,21 +338,24 @@ class Network:
 
 
 def fitting_rows(operators: Sequence[Operator], on_body: bool) -> int:
-    """How many samples fit into memory together."""
+    """Return how many samples fit into memory together."""
     largest = max(math.prod(op.shape_out) for op in operators)
     rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
     return min(rows, BACKBONE_ROWS) if on_body else rows
 
 
 def load(path: str | Path) -> Network:
-    """Read a network that ``Network.save`` wrote; anything else is refused in one sentence."""
+    """Read a network that ``Network.save`` wrote; refuse anything else in one sentence."""
     header, tensors = read_model(Path(path), FORMAT_VERSION)
     try:
         layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
         head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
-        body = _build_backbone(header["body"], tensors) if "body" in header else None
+        body = None
+        if "body" in header:
+            own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
+            body = Backbone.rebuild(header["body"], own)
         network = Network(layers, head, scaling, header["classes"], body)
         if "features" in header:
             network.name_features(header["features"])
@@ -385,23 +390,18 @@ def _check_loaded(
 
 
 def are_labels(classes: Any) -> bool:
-    """Whether what a file gives as class labels can be some: plain, distinct, of real text."""
+    """Return whether class labels from a file are plain and distinct, of real text."""
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
 
 
 def is_text(label: Any) -> bool:
-    """Whether a label can be written down; half a character of UTF-16, for one, cannot."""
+    """Return whether a label can be encoded; half a character of UTF-16 cannot."""
     try:
         str(label).encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _build_backbone(described: dict[str, Any], tensors: dict[str, Tensor]) -> Backbone:
-    own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
-    return Backbone.rebuild(described, own)
 
 
 def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
@@ -418,24 +418,20 @@ def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
 
 
 def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
+    kind = OPERATORS.get(described["kind"])
+    if kind is None:
+        raise InputError(f"{name} is of the unknown kind {described['kind']!r}.")
     bias, size = bool(described["bias"]), described["in"]
     shape_in = (size,) if isinstance(size, int) else tuple(size)
-    columns = math.prod(shape_in)
-    if described["kind"] == Conv2d.kind:
-        columns = shape_in[0] * described["kernel"] ** 2
-    elif described["kind"] != Dense.kind:
-        raise InputError(f"{name} is of the unknown kind {described['kind']!r}.")
-    shape = (described["out"], columns + bias)
-    if tuple(weight.shape) != shape:
-        raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
-    if described["kind"] == Dense.kind:
-        return Dense(weight, shape_in, bias)
     geometry = {
         key: count(f"the {key} of {name}", described[key], least=key != "padding", most=MOST_SIDE)
-        for key in ("kernel", "stride", "padding")
+        for key in kind.geometry
     }
+    shape = (described["out"], kind.n_columns(shape_in, **geometry) + bias)
+    if tuple(weight.shape) != shape:
+        raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
     with naming(name):
-        operator = Conv2d(weight, shape_in, bias, **geometry)
+        operator = kind(weight, shape_in, bias, **geometry)
     if math.prod(operator.shape_out) > BATCH_NUMBERS:
         raise InputError(f"{name} is too large: {operator.shape_out}.")
     return operator

@@ -1,18 +1,18 @@
 """Linear operators between two layers of activations.
 
-A solver sees an operator only through this interface, so it neither knows nor cares whether
-the weights are free (``Dense``) or shared between positions (``Conv2d``, whose ``gram`` and
-``cross`` sum over all patches and whose columns come in groups of one kernel each):
+A solver uses an operator only through this interface, so it does not know whether the weights are
+free (``Dense``) or shared between positions (``Conv2d``, whose ``gram`` and ``cross`` sum over all
+patches and whose columns come in groups of one kernel each):
 
 - ``apply``:   U = W V + bias
 - ``adjoint``: the transposed linear part, which carries a residual of U back to V
 - ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data
 - ``select``: the operator between fewer units
-- ``is_matrix``: whether the V block may factorise ``linear``; without, it uses conjugate gradients
+- ``is_matrix``: whether the V block may factorise ``linear``; otherwise it uses conjugate gradients
 
-The weights are one matrix of shape (units out, columns). With a bias the last column belongs to
-a constant-1 input: the bias is then trained by the same W block as everything else. A unit is a
-filter where activations are images; ``shape_in`` and ``shape_out`` are those of a sample.
+The weights are one matrix of shape (units out, columns). With a bias the last column belongs to a
+constant input of 1, so the same W block trains the bias. Where activations are images, a unit is a
+filter; ``shape_in`` and ``shape_out`` are the shapes of a sample.
 """
 
 import math
@@ -21,7 +21,7 @@ from copy import copy
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional, grad
 
 from zeroone.nn.convolution import FEW
@@ -35,21 +35,26 @@ class Operator(ABC):
     """A linear map with an optional bias, given by its weight matrix ``weight``."""
 
     kind: ClassVar[str]
-    is_matrix: ClassVar[bool] = False  # whether the linear part is ``linear`` itself: V -> V W^T
+    geometry: ClassVar[tuple[str, ...]] = ()  # the numbers that it needs besides its shapes
 
     def __init__(self, weight: Tensor, shape_in: Shape | int, bias: bool) -> None:
         self.weight = weight
         self.shape_in: Shape = (shape_in,) if isinstance(shape_in, int) else shape_in
         self.bias = bias
 
+    @staticmethod
+    @abstractmethod
+    def n_columns(shape_in: Shape, **geometry: int) -> int:
+        """Return the number of columns, without that of the bias."""
+
     @property
     def n_in(self) -> int:
-        """How many units feed the operator."""
+        """The number of units below."""
         return self.shape_in[0]
 
     @property
     def n_out(self) -> int:
-        """How many units the operator feeds."""
+        """The number of units above."""
         return self.weight.shape[0]
 
     @property
@@ -60,7 +65,12 @@ class Operator(ABC):
     @property
     @abstractmethod
     def shape_out(self) -> Shape:
-        """Of a sample's pre-activations."""
+        """The shape of a sample's pre-activations."""
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the linear part is ``linear`` itself: V -> V W^T."""
+        return False
 
     @property
     def positions(self) -> int:
@@ -89,14 +99,22 @@ class Operator(ABC):
 
     @abstractmethod
     def apply(self, V: Tensor) -> Tensor:
-        """U = W V + bias, one sample a row."""
+        """Return U = W V + bias, one sample a row."""
 
     @abstractmethod
     def adjoint(self, E: Tensor) -> Tensor:
-        """W^T E, one sample a row; the bias has no part in it."""
+        """Return W^T E without the bias, one sample a row."""
+
+    @abstractmethod
+    def patches(self, V: Tensor) -> Tensor:
+        """Return the inputs of each position of each sample, one a row."""
+
+    @abstractmethod
+    def products(self, E: Tensor, V: Tensor) -> Tensor:
+        """Return E^T V over all samples (and positions), without the constant input."""
 
     def gram(self, V: Tensor) -> Tensor:
-        """V^T V over all samples (and positions), with the constant-1 input if there is a bias."""
+        """Return V^T V over all samples (and positions), with the constant input of a bias."""
         rows = self.patches(V)
         A = rows.T @ rows
         if not self.bias:
@@ -107,55 +125,49 @@ class Operator(ABC):
         bordered[-1, -1] = len(rows)
         return bordered
 
-    @abstractmethod
-    def patches(self, V: Tensor) -> Tensor:
-        """The inputs of each position of each sample, one a row."""
-
-    @abstractmethod
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
-        """E^T V over all samples (and positions), the constant-1 input included."""
-
-    def total(self, E: Tensor) -> Tensor:
-        """E^T 1: the residual of each unit, summed over all samples (and positions)."""
-        return E.sum(dim=[d for d in range(E.ndim) if d != 1])
+        """Return E^T V over all samples (and positions), with the constant input of a bias."""
+        C = self.products(E, V)
+        if not self.bias:
+            return C
+        totals = E.sum(dim=[d for d in range(E.ndim) if d != 1])
+        return torch.cat([C, totals[:, None]], dim=1)
 
     def resized(self, weight: Tensor, n_in: int) -> "Operator":
-        """An operator of the same kind from ``n_in`` units, with these weights."""
+        """Return an operator of the same kind from ``n_in`` units, with these weights."""
         other = copy(self)
         other.weight, other.shape_in = weight, (n_in, *self.shape_in[1:])
         return other
 
     def columns_of(self, below: Tensor) -> Tensor:
-        """The columns that belong to these units below."""
+        """Return the columns that belong to these units below."""
         return (below[:, None] * self.group + torch.arange(self.group)).flatten()
 
     def select(self, below: Tensor, above: Tensor) -> "Operator":
-        """The operator from the units ``below`` to the units ``above``, two lists of indices."""
+        """Return the operator between the units ``below`` and ``above``, two lists of indices."""
         n_columns = self.weight.shape[1]
         free = torch.arange(n_columns - self.n_free, n_columns)
         columns = torch.cat([self.columns_of(below), free])
         return self.resized(self.weight[above][:, columns].contiguous(), len(below))
 
     @abstractmethod
+    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Linear | nn.Conv2d:
+        """Return torch's module of this size; its weights do not count."""
+
+    def as_module(self, convolution: type[nn.Conv2d] = nn.Conv2d) -> nn.Linear | nn.Conv2d:
+        """Return a copy as torch's module; ``convolution`` is the class of one that convolves."""
+        with torch.device("meta"):
+            module = self.new_module(convolution)
+        module.weight = nn.Parameter(self.linear.detach().clone().reshape(module.weight.shape))
+        if self.offset is not None:
+            module.bias = nn.Parameter(self.offset.detach().clone())
+        return module
+
     def describe(self) -> dict[str, Any]:
-        """What a model file must say to build this operator again, besides its weights."""
-
-
-def gaussian_weight(
-    n_out: int,
-    columns: int,
-    *,
-    std: float,
-    bias: bool,
-    generator: torch.Generator,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Random weights; biases start at zero."""
-    count("the number of units below", columns)
-    count("the number of units above", n_out)
-    weight = torch.zeros(n_out, columns + bias, dtype=dtype)
-    weight[:, :columns].normal_(std=std, generator=generator)
-    return weight
+        """Return what a model file says of the operator, besides its weights."""
+        size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)
+        content = {"kind": self.kind, "in": size, "out": self.n_out, "bias": self.bias}
+        return content | {name: getattr(self, name) for name in self.geometry}
 
 
 class Dense(Operator):
@@ -166,9 +178,13 @@ class Dense(Operator):
 
     kind = "dense"
 
+    @staticmethod
+    def n_columns(shape_in: Shape, **geometry: int) -> int:  # noqa: ARG004, D102
+        return math.prod(shape_in)
+
     @property
-    def is_matrix(self) -> bool:  # type: ignore[override]
-        """Of images the columns come in groups, but V -> V W^T all the same, once flattened."""
+    def is_matrix(self) -> bool:
+        """Whether V is flat: the columns of images come in groups."""
         return len(self.shape_in) == 1
 
     @property
@@ -184,30 +200,33 @@ class Dense(Operator):
     def patches(self, V: Tensor) -> Tensor:  # noqa: D102
         return V.flatten(1)
 
-    def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        C = E.T @ V.flatten(1)
-        return torch.cat([C, E.sum(dim=0)[:, None]], dim=1) if self.bias else C
+    def products(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
+        return E.T @ V.flatten(1)
 
-    def describe(self) -> dict[str, Any]:  # noqa: D102
-        size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)
-        return {"kind": self.kind, "in": size, "out": self.n_out, "bias": self.bias}
+    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Linear:  # noqa: ARG002, D102
+        return nn.Linear(self.n_inputs, self.n_out, bias=self.bias)
 
 
 def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
-    """The shape that square kernels make of images; refuses kernels and strides that do not fit."""
+    """Return the shape that square kernels make of images.
+
+    Raises:
+        InputError: if the kernels do not fit the images or the strides skip pixels.
+
+    """
     if len(shape) != 3:
         raise InputError(f"a convolution takes images, not samples of shape {shape}.")
     count("a kernel's side", kernel)
     count("a stride", stride)
     count("a padding", padding, least=0)
-    made = _shape_out(shape, filters, kernel, stride, padding)
+    made = (filters, *(1 + (n + 2 * padding - kernel) // stride for n in shape[1:]))
     if min(made) < 1:
         raise InputError(
             f"a kernel of {kernel} x {kernel} with padding {padding} is larger than its input "
             f"{shape}."
         )
     rest = max((n + 2 * padding - kernel) % stride for n in shape[1:])
-    if kernel >= stride and rest > padding:  # smaller kernels pick pixels, and mean to
+    if kernel >= stride and rest > padding:  # smaller kernels pick pixels on purpose
         raise InputError(
             f"kernels of {kernel} x {kernel} at a stride of {stride} would make {made} of {shape} "
             f"and never see {rest - padding} of its rows or columns: pad it, or take another "
@@ -216,17 +235,14 @@ def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int
     return made
 
 
-def _shape_out(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
-    return (filters, *(1 + (n + 2 * padding - kernel) // stride for n in shape[1:]))
-
-
 class Conv2d(Operator):
     """A convolution of images (channels, height, width) with square kernels.
 
-    The columns of the weights are the entries of the kernels, one kernel a channel below.
+    The columns of the weights are the entries of the kernels, one kernel for each channel below.
     """
 
     kind = "conv2d"
+    geometry = ("kernel", "stride", "padding")
 
     def __init__(
         self,
@@ -240,16 +256,20 @@ class Conv2d(Operator):
     ) -> None:
         super().__init__(weight, shape_in, bias)
         self.kernel, self.stride, self.padding = kernel, stride, padding
-        convolved(shape_in, self.n_out, kernel, stride, padding)
+        self._sides = convolved(shape_in, self.n_out, kernel, stride, padding)[1:]
         channels = self.linear.shape[1] / kernel**2
         if channels != shape_in[0]:
             raise InputError(
                 f"a convolution with kernels for {channels:g} channels cannot take {shape_in}."
             )
 
+    @staticmethod
+    def n_columns(shape_in: Shape, **geometry: int) -> int:  # noqa: D102
+        return shape_in[0] * geometry["kernel"] ** 2
+
     @property
     def shape_out(self) -> Shape:  # noqa: D102
-        return _shape_out(self.shape_in, self.n_out, self.kernel, self.stride, self.padding)
+        return (self.n_out, *self._sides)
 
     @property
     def _kernels(self) -> Tensor:
@@ -276,29 +296,19 @@ class Conv2d(Operator):
         )
         return rows.transpose(1, 2).reshape(-1, rows.shape[1])
 
-    def cross(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        by_patches = self.kernel == 1 or self.positions <= FEW
-        C = self._cross_by_patches(E, V) if by_patches else self._cross_by_torch(E, V)
-        return torch.cat([C, self.total(E)[:, None]], dim=1) if self.bias else C
-
-    def _cross_by_torch(self, E: Tensor, V: Tensor) -> Tensor:
+    def products(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
+        if self.kernel == 1 or self.positions <= FEW:
+            # Torch's own is slow here or, for strided 1x1 kernels, wrong: see ``Convolution``.
+            return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self.patches(V)
         shape = (self.n_out, self.n_in, self.kernel, self.kernel)
         C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
             self._image(V), shape, channels_last(E), self.stride, self.padding
         )
         return C.flatten(1)
 
-    def _cross_by_patches(self, E: Tensor, V: Tensor) -> Tensor:
-        """Where torch's own is slow or, for strided 1x1 kernels, wrong: see ``Convolution``."""
-        return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self.patches(V)
+    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Conv2d:  # noqa: D102
+        geometry = (self.kernel, self.stride, self.padding)
+        return convolution(self.n_in, self.n_out, *geometry, bias=self.bias)
 
-    def describe(self) -> dict[str, Any]:  # noqa: D102
-        return {
-            "kind": self.kind,
-            "in": list(self.shape_in),
-            "out": self.n_out,
-            "bias": self.bias,
-            "kernel": self.kernel,
-            "stride": self.stride,
-            "padding": self.padding,
-        }
+
+OPERATORS: dict[str, type[Operator]] = {operator.kind: operator for operator in (Dense, Conv2d)}

@@ -1,4 +1,4 @@
-"""Centring and scaling of the inputs, learned on the training data and kept with the network."""
+"""Centring and scaling of the inputs, fitted to the training data and kept with the network."""
 
 from dataclasses import dataclass, replace
 
@@ -11,14 +11,14 @@ from zeroone.utils.parallel import ALONE, Team
 ROWS = 4096  # samples that become floating point at a time
 EXACT_ROWS = 2**24 // 255**2  # of bytes, whose squares add up in float32 without rounding
 SCALINGS = ("auto", "common", "feature")
-UNLIKE = 10  # spreads of which the largest is so many times the median are of unlike features
+UNLIKE = 10  # largest standard deviation over the median one, beyond which features differ in kind
 
 
 @dataclass(frozen=True)
 class InputRange:
-    """What raw inputs look like: bytes, or numbers between a smallest and a largest, by feature.
+    """The range of raw inputs: bytes, or the smallest and the largest number of each feature.
 
-    Exports need it: a network of integers takes bytes.
+    Exports need it: integer networks take bytes.
     """
 
     low: Tensor
@@ -27,7 +27,7 @@ class InputRange:
 
     @classmethod
     def of(cls, X: Rows, dtype: torch.dtype, team: Team = ALONE) -> "InputRange":
-        """Of some raw inputs, of which each rank of a team has a part."""
+        """Return the range of raw inputs, of which each rank of a team has a part."""
         if X.dtype == torch.uint8:
             low = torch.zeros(X.shape[1], dtype=dtype)
             return cls(low, low + 255, are_bytes=True)
@@ -38,26 +38,23 @@ class InputRange:
         return cls((-both[0]).to(dtype), both[1].to(dtype))
 
     def fits(self, n_features: int) -> bool:
-        """Whether it is one of so many features at all."""
+        """Return whether this is a range of so many features."""
         shapes = self.low.shape == self.high.shape == (n_features,)
         return shapes and bool((self.low <= self.high).all())
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - centre) / scale: one centre a feature, and one scale for all of them or one each.
+    """x -> (x - centre) / scale: a centre for each feature, and one scale for all or one each.
 
-    A common scale keeps the features' relative sizes, which for pixels carry meaning. Features
-    measured in units of their own (an age, an area) need a scale each.
-
-    ``taken``: the numbers of the features that are used at all, in rising order; None uses all.
-    ``inputs``: what raw inputs look like, if it is known.
+    A common scale keeps the relative sizes of features, which carry meaning for pixels. Features
+    in different units (an age, an area) need a scale each.
     """
 
     centre: Tensor
-    scale: Tensor  # one number, or one a feature
-    taken: Tensor | None = None
-    inputs: InputRange | None = None
+    scale: Tensor  # one number, or one for each feature
+    taken: Tensor | None = None  # the indices of the features in use, in rising order; None: all
+    inputs: InputRange | None = None  # the range of raw inputs, if it is known
 
     @classmethod
     def fit(
@@ -68,53 +65,58 @@ class Scaling:
         weights: Tensor | None = None,
         team: Team = ALONE,
     ) -> "Scaling":
-        """The features' means, and the standard deviation of what remains (1 if none does).
+        """Centre features at their mean and scale them by their standard deviation (1 if it is 0).
 
-        ``kind``: 'common', 'feature', or 'auto', which takes 'feature' where the largest spread
-        exceeds ten times the median one (features that never vary aside) unless X is sparse.
-        ``weights``: how often each sample counts. ``team``: whose ranks have other samples.
+        Args:
+            X: raw inputs.
+            dtype: of the centre and the scale.
+            kind: 'common', 'feature', or 'auto': 'feature' if the largest standard deviation
+                exceeds ten times the median one (of features that vary) and X is not sparse.
+            weights: how often each sample counts.
+            team: the ranks that have other samples.
+
         """
         if X.dtype == torch.uint8 and weights is None:
             centre, variances = _moments_of_bytes(X, team)
         else:
             centre, variances = _moments(X, weights, team)
-        spreads = variances.sqrt()
-        spreads[spreads <= 1e-9 * centre.abs()] = 0  # a constant, but for rounding
-        varying = spreads[spreads > 0]
+        stds = variances.sqrt()
+        stds[stds <= 1e-9 * centre.abs()] = 0  # a constant, up to rounding
+        varying = stds[stds > 0]
         if kind == "auto" and isinstance(X, SparseRows):
-            kind = "common"  # counts of words: rare ones would be as large as frequent ones
+            kind = "common"  # word counts: rare words would become as large as frequent ones
         if kind == "auto" and len(varying):
             kind = "feature" if varying.max() > UNLIKE * varying.median() else "common"
         if kind == "feature":
-            scale = torch.where(spreads > 0, spreads, 1.0)
+            scale = torch.where(stds > 0, stds, 1.0)
         else:
-            scale = spreads.square().mean().sqrt()
+            scale = stds.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
         return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype, team))
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
-        """Leave the inputs as they are."""
+        """Return a scaling that changes nothing."""
         return cls(torch.zeros(n_features, dtype=dtype), torch.ones((), dtype=dtype))
 
     @property
     def n_taken(self) -> int:
-        """How many features are used."""
+        """How many features are in use."""
         return len(self.centre if self.taken is None else self.taken)
 
     def fits(self, n_features: int) -> bool:
-        """Whether it is a scaling of so many features at all: what comes from a file may not be."""
+        """Return whether this scales so many features: tensors from a file may not."""
         shapes = self.centre.shape == (n_features,) and self.scale.shape in {(), (n_features,)}
         ranges = self.inputs is None or self.inputs.fits(n_features)
         taken = self.taken is None or _is_rising(self.taken, n_features)
         return shapes and ranges and taken and bool((self.scale > 0).all())
 
     def take(self, columns: Tensor) -> "Scaling":
-        """The scaling that uses only these of the features that are used."""
+        """Return the scaling that uses only these of the features in use."""
         return replace(self, taken=columns if self.taken is None else self.taken[columns])
 
     def apply(self, X: Tensor) -> Tensor:
-        """The scaled inputs, as floating point numbers, where the centre is."""
+        """Return the scaled inputs as floating point numbers, on the device of the centre."""
         if self.taken is not None:
             X = X[:, self.taken]
         X = X.to(self.centre.device).to(self.centre.dtype)  # bytes are quicker to send
@@ -124,12 +126,12 @@ class Scaling:
         return (X - self.centre[self.taken]) / scale
 
     def to(self, device: torch.device) -> "Scaling":
-        """The same on a device; what is known of raw inputs, and which are taken, stays."""
+        """Return the scaling on a device; the range of raw inputs and ``taken`` stay."""
         return replace(self, centre=self.centre.to(device), scale=self.scale.to(device))
 
 
 def _moments(X: Rows, weights: Tensor | None, team: Team) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of each feature, in two passes."""
+    """Return the mean and the variance of each feature, in two passes."""
     w = torch.ones(len(X), dtype=torch.float64) if weights is None else weights.double()
     total = team.total(float(w.sum()))[0]
     sums = torch.zeros(X.shape[1], dtype=torch.float64)
@@ -145,10 +147,10 @@ def _moments(X: Rows, weights: Tensor | None, team: Team) -> tuple[Tensor, Tenso
 
 
 def _moments_of_bytes(X: Rows, team: Team) -> tuple[Tensor, Tensor]:
-    """The same of bytes, in one pass, thirty times as fast.
+    """Return the same for bytes, in one pass, thirty times as fast.
 
-    Sums of so few squares are whole numbers that float32 can hold, so nothing is rounded, and what
-    the difference of mean squares and squared means may lose is known: less than that is 0.
+    Sums of so few squares are whole numbers that float32 holds without rounding. The difference of
+    mean squares and squared means may lose a known amount; less than that counts as 0.
     """
     totals = torch.zeros(2, X.shape[1], dtype=torch.float64)
     for rows in split_rows(X, ROWS):
@@ -166,7 +168,7 @@ def _moments_of_bytes(X: Rows, team: Team) -> tuple[Tensor, Tensor]:
 
 
 def _is_rising(numbers: Tensor, limit: int) -> bool:
-    """Whether they are distinct numbers below the limit, in their order."""
+    """Return whether these are distinct indices below the limit, in rising order."""
     if numbers.ndim != 1 or not len(numbers):
         return False
     return bool((numbers.diff() > 0).all()) and int(numbers[0]) >= 0 and int(numbers[-1]) < limit

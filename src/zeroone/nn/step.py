@@ -1,12 +1,12 @@
 """The 0/1 activation as a torch module: its backward pass is the U block.
 
-``Step`` gives 1 where u > 0 and 0 elsewhere. Autograd carries residuals through it, not
-derivatives: the bits above ask for a change D of themselves, and a U rule turns D into the change
-E of the pre-activations that the layer below is asked for. A U rule is one function,
+``Step`` returns 1 where u > 0 and 0 elsewhere. Autograd carries residuals through it, not
+derivatives: the layers above ask the bits for a change D, and a U rule turns D into the change E
+that the layer below is asked for. A U rule is one function,
 
     rule(D, B, window) -> E
 
-where B are the pre-activations in units of each unit's own scale. ``register_u_rule`` adds one.
+where B holds the pre-activations divided by the scale of their unit. ``register_u_rule`` adds one.
 """
 
 from collections.abc import Callable
@@ -33,17 +33,17 @@ def register_u_rule(name: str) -> Callable[[URule], URule]:
 
 @register_u_rule("expected")
 def expected(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
-    """Expected randomised rounding: E = D where |b| <= window (Lemma 2), else 0.
+    """Return the expectation of randomised rounding: E = D where |b| <= window (Lemma 2), else 0.
 
-    A bit flips with a probability proportional to |D| and is then pushed towards sign(D); E is the
-    expectation. Its common factor is dropped, because the W block chooses its own step size.
+    A bit flips with a probability proportional to |D| and is then pushed towards sign(D). The
+    common factor is dropped, because the W block chooses its own step size.
     """
     return D * (B.abs() <= window)
 
 
 @register_u_rule("drawn")
 def drawn(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
-    """Randomised rounding with the flips drawn: sign(D) with probability min(1, |D| / scale).
+    """Draw the flips of randomised rounding: sign(D) with probability min(1, |D| / scale).
 
     The scale is ten times the mean |D| inside the window, so that about one bit in ten flips.
     """
@@ -55,7 +55,7 @@ def drawn(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
 
 @register_u_rule("half")
 def half(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
-    """The printed U block (Lemma 2): a bit flips where V = step(B) + D crosses 1/2.
+    """Apply the printed U block (Lemma 2): a bit flips where V = step(B) + D crosses 1/2.
 
     D counts in units of bits per sample, so the loss must be a mean over the batch. A flip moves
     b just across its threshold: E = -b.
@@ -66,7 +66,7 @@ def half(D: Tensor, B: Tensor, window: Tensor) -> Tensor:
 
 
 class _StepFunction(torch.autograd.Function):
-    """Forward: bits. Backward: minus the U block's residual, in place of a derivative."""
+    """Bits forward; backward minus the U block's residual in place of a derivative."""
 
     @staticmethod
     def forward(ctx: Any, U: Tensor, scale: Tensor, window: Tensor, rule: str) -> Tensor:
@@ -87,7 +87,7 @@ class _StepFunction(torch.autograd.Function):
 def step(
     U: Tensor, window: float | Tensor = 1.0, scale: float | Tensor = 1.0, rule: str = "expected"
 ) -> Tensor:
-    """1 where u > 0, else 0; a residual passes back where |u| <= window * scale."""
+    """Return 1 where u > 0, else 0; residuals pass back where |u| <= window * scale."""
     one = U.new_ones(())
     bits: Tensor = _StepFunction.apply(U, one * scale, one * window, rule)  # type: ignore[no-untyped-call]
     return bits
@@ -96,8 +96,8 @@ def step(
 class Step(nn.Module):
     """The 0/1 activation: 1 where u > 0, else 0 (0 at 0, at -0.0 and at NaN).
 
-    ``BCD`` keeps ``scale``, the spread of each unit's pre-activations, and ``window``, the |u| in
-    units of it up to which a bit may flip. Neither has a part in the forward pass, so neither is
+    ``BCD`` keeps ``scale``, the standard deviation of each unit's pre-activations, and ``window``,
+    the multiple of it up to which a bit may flip. The forward pass uses neither, so neither is
     saved with the model.
     """
 
@@ -119,7 +119,7 @@ class Step(nn.Module):
         self.register_buffer("window", torch.ones(()), persistent=False)
 
     def forward(self, U: Tensor) -> Tensor:
-        """The bits."""
+        """Return the bits."""
         if not (torch.is_grad_enabled() and U.requires_grad):
             return (U > 0).to(U.dtype)
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
@@ -130,17 +130,17 @@ class Step(nn.Module):
         return bits
 
     def along_units(self, values: Tensor, U: Tensor) -> Tensor:
-        """One value a unit, shaped so that it meets the units of U."""
+        """Shape one value for each unit so that it meets the units of U."""
         shape = [1] * U.ndim
         shape[self.dim] = -1
         return values.view(shape)
 
     def take_scale(self, variance: Tensor, memory: float) -> None:
-        """Update the scale by the variance of each unit in a batch."""
+        """Update the scale from the variance of each unit in a batch."""
         if self.scale.shape == variance.shape:
             variance = self.scale.square().lerp(variance.to(self.scale), 1 - memory)
         self.scale = variance.sqrt()
 
     def extra_repr(self) -> str:
-        """The rule."""
+        """Show the rule."""
         return f"rule={self.rule!r}"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from zeroone.exact.solver import PAPER, ExactSettings
+from zeroone.nn.heads import HEADS
 from zeroone.nn.layers import LayerPlan, check_skips
 from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS
@@ -66,7 +67,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         one_of("solver", self.solver, SOLVERS)
-        one_of("head", self.head, ["hardmax", "softmax"])
+        one_of("head", self.head, HEADS)
         one_of("scaling", self.scaling, SCALINGS)
         one_of("dtype", self.dtype, DTYPES)
         one_of("augment", self.augment, AUGMENTATIONS)
@@ -84,7 +85,7 @@ class TrainSettings:
             count("patience", self.patience)
             if not self.validation:
                 raise InputError("patience needs a validation part, such as validation=0.1.")
-        if self.head == "softmax" and self.solver == "exact" and self.exact.printed:
+        if self.head != "hardmax" and self.solver == "exact" and self.exact.printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
 
     @property

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from zeroone.analysis.metrics import Model
+from zeroone.nn.chain import Chain
 from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
-from zeroone.nn.interop import ZeroOneLayers
 from zeroone.nn.network import Network
+from zeroone.nn.step import Step
 from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.parallel import ALONE, Share, Team
@@ -139,11 +140,8 @@ class BCDTrainer(ModuleTrainer):
     def _build(self) -> None:
         """Build a module with the network's weights, and its optimizer."""
         s = self.settings
-        self.layers = ZeroOneLayers(self.network, Convolution).train()
-        self.layers.steps.to(self.network.device)
-        channels_last(self.layers)
-        for step in self.layers.activations:
-            step.rule = s.u_rule
+        self.layers = Chain(self.network.layers, lambda _units: Step(s.u_rule), Convolution)
+        channels_last(self.layers.to(self.network.device))
         self.optimizer = BCD(
             self.layers,
             self.total_steps,
@@ -166,8 +164,7 @@ class BCDTrainer(ModuleTrainer):
     def model(self) -> Network:
         """The network, with the module's current weights."""
         if self._stale:
-            for layer, new in zip(self.network.layers, self.layers.as_layers(), strict=True):
-                layer.operator, layer.shortcut = new.operator, new.shortcut
+            self.network.layers = self.layers.as_layers()
             self._stale = False
         return self.network
 

@@ -86,7 +86,7 @@ def test_a_body_is_not_lost_between_training_and_writing(data, tmp_path, monkeyp
         raise InputError("the disk is full.")
 
     where = (
-        "zeroone.pretraining.process._keep"
+        "zeroone.training.pretraining.process._keep"
         if moment == "before"
         else "zeroone.training.runs.write_record"
     )

@@ -1,4 +1,4 @@
-"""How a body is trained before the layers on it."""
+"""Settings of pretraining."""
 
 from dataclasses import dataclass, replace
 
@@ -8,19 +8,20 @@ from zeroone.training import StochasticSettings, TrainSettings
 from zeroone.utils.checks import InputError, count, one_of
 
 BATCH = 64
-AUGMENTED = ("resnet18", "resnet18-3x3")  # bodies whose images are usually shifted and flipped
 
 
 @dataclass(frozen=True)
 class InitialSettings:
-    """A body with ReLU activations and a linear classifier on it, trained by Adam.
+    """Settings of a backbone with ReLU activations and a linear classifier, trained by Adam.
 
-    body: its name, see ``zeroone.nn.backbones``
-    epochs, batch: of its training; no epochs leave the body as it begins, a batch of None takes 64,
-        or all samples if there are fewer
-    learning_rate: of Adam, at the start; falls linearly to 0
-    smoothing: label smoothing
-    augment: as in ``TrainSettings``; None takes 'crop-flip' for ResNets and 'none' for others
+    Attributes:
+        body: the name of the backbone; see ``zeroone.nn.backbones``.
+        epochs: 0 keeps the backbone at its random start.
+        batch: None takes 64, or all samples if there are fewer.
+        learning_rate: the rate of Adam at the start; it falls linearly to 0.
+        smoothing: label smoothing.
+        augment: as in ``TrainSettings``; None takes what is usual for the backbone.
+
     """
 
     body: str
@@ -35,17 +36,17 @@ class InitialSettings:
         count("the initial process's epochs", self.epochs, least=0)
         if self.batch is not None:
             count("the initial process's batch", self.batch, least=8)
-        _ = self.rival, self.training(TrainSettings())  # refuse the others, too
+        _ = self.rival, self.training(TrainSettings())  # check the others, too
 
     @property
     def rival(self) -> BaselineSettings:
-        """What Adam trains."""
+        """The network that Adam trains."""
         return BaselineSettings(
             body=self.body, learning_rate=self.learning_rate, smoothing=self.smoothing
         )
 
     def fitted(self, n_samples: int) -> "InitialSettings":
-        """The same with a batch that so many training samples can fill."""
+        """Return the settings with a batch that so many training samples can fill."""
         if self.batch is None:
             return replace(self, batch=min(BATCH, n_samples))
         if self.batch > n_samples:
@@ -56,8 +57,8 @@ class InitialSettings:
         return self
 
     def training(self, settings: TrainSettings) -> TrainSettings:
-        """Its training, with the seed and the parts of the data of the layers' own."""
-        usual = "crop-flip" if self.body in AUGMENTED else "none"
+        """Return the settings of training; seed and data parts are those of the layers."""
+        usual = BACKBONES[self.body].augment
         return TrainSettings(
             hidden=(),
             scaling=settings.scaling,

@@ -1,8 +1,8 @@
-"""Train a body by Adam, compute its features once, train 0/1 layers on them.
+"""Train a backbone by Adam, compute its features once, and train 0/1 layers on them.
 
-The folder of a body holds ``model.safetensors`` (a network of its own: the body and a linear
+The folder of a backbone holds ``model.safetensors`` (a network: the backbone and a linear
 classifier), ``record.json``, and the features ``train.npy`` and ``test.npy``, which are
-memory-mapped. What is there already is used, not made again.
+memory-mapped. Files that are already there are used again.
 """
 
 import json
@@ -15,20 +15,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.train import describe_baseline, train_baseline
 from zeroone.data.shards import Shards
 from zeroone.nn.backbones import Backbone, check_image
 from zeroone.nn.heads import make_head
 from zeroone.nn.network import Network, load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
-from zeroone.pretraining.settings import InitialSettings
-from zeroone.pretraining.store import cached_features
 from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import refuse_unfinished
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
+from zeroone.training.pretraining.settings import InitialSettings
+from zeroone.training.pretraining.store import cached_features
 from zeroone.training.runs import MODEL, RECORD, Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
@@ -36,7 +36,7 @@ from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
 
-FOLDER = "initial"  # of the body, in the folder of a run
+FOLDER = "initial"  # of the backbone, in the folder of a run
 
 
 def train_on_body(
@@ -54,9 +54,22 @@ def train_on_body(
     noise: Sequence[float] = (),
     team: Team = ALONE,
 ) -> Run:
-    """Both stages, as ``train`` does the second one; the body is kept in ``out``/initial.
+    """Train a backbone, then 0/1 layers on its features.
 
-    ``callbacks``: those of the initial process, of the features, and of the layers.
+    Args:
+        X: raw inputs, images in rows.
+        y: labels.
+        initial: how the backbone is trained.
+        settings: how the layers are trained.
+        out: the folder of the run; the backbone is kept in its folder ``initial``.
+        test: see ``train``, as for ``name``, ``image``, ``noise`` and ``team``.
+        name: what the record calls the data.
+        image: the shape (channels, height, width) of a sample.
+        callbacks: those of pretraining, of computing features, and of the layers.
+        resume: whether to resume the unfinished run in ``out``, in either stage.
+        noise: levels of noise in which the result is scored.
+        team: the processes that train together.
+
     """
     if isinstance(X, Shards):
         raise InputError("a body is trained on data in memory: sharded data are for 0/1 layers.")
@@ -67,35 +80,14 @@ def train_on_body(
         raise InputError(f"{out} holds no unfinished run on a body: there is nothing to resume.")
     if not resume:
         refuse_unfinished(out)
-    features = make_features(
-        X,
-        y,
-        initial,
-        settings,
-        folder,
-        test=test,
-        name=name,
-        image=image,
-        callbacks=callbacks[:2],
-        resume=resume and begun,
-        team=team,
-    )
+    data: dict[str, Any] = {"test": test, "name": name, "image": image, "team": team}
+    stage: dict[str, Any] = {"callbacks": callbacks[:2], "resume": resume and begun}
+    features = make_features(X, y, initial, settings, folder, **data, **stage)
     kept = (out / STATE).exists() or (out / RECORD).exists()
-    return train(
-        X,
-        y,
-        settings,
-        test=test,
-        name=name,
-        image=image,
-        callbacks=callbacks[2],
-        out=out,
-        # Interrupted before its first state was kept, the second stage begins.
-        resume=team.first_word(resume and kept),
-        features=features,
-        noise=noise,
-        team=team,
-    )
+    # Interrupted before its first state was kept, the second stage begins.
+    again = team.first_word(resume and kept)
+    data |= {"callbacks": callbacks[2], "features": features, "noise": noise}
+    return train(X, y, settings, out=out, resume=again, **data)
 
 
 def make_features(
@@ -112,27 +104,18 @@ def make_features(
     resume: bool = False,
     team: Team = ALONE,
 ) -> Features:
-    """The features of X and of the test inputs, from the body in ``folder``, trained if need be.
+    """Return the features of X and of the test inputs; train the backbone if need be.
 
-    Of ``settings`` the seed, the validation part, the scaling and the dtype count.
+    ``folder`` keeps all of it. Of ``settings`` the seed, the validation part, the scaling and the
+    dtype count. ``callbacks`` are those of pretraining and of computing features.
     """
     shape = check_image(initial.body, image)
     initial, digests = _fit(X, y, initial, settings, test, image)
     training = initial.training(settings)
     if team.first_word(resume or not (folder / RECORD).exists()):
-        model, record = train_baseline(
-            X,
-            y,
-            initial.rival,
-            training,
-            test=test,
-            name=name,
-            image=image,
-            callbacks=callbacks[0],
-            out=folder,
-            resume=resume,
-            team=team,
-        )
+        stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
+        stage |= {"test": test, "name": name, "image": image, "team": team}
+        model, record = train_baseline(X, y, initial.rival, training, **stage)
         if team.is_first:
             _keep(folder, model, record, initial.body, shape)
         team.first_word(None)  # the others wait for it
@@ -143,9 +126,9 @@ def make_features(
     for part, inputs in parts.items():
         if not team.is_first:
             team.first_word(None)  # the first rank computes them
-        device = find_device(settings.device)
         path = folder / f"{part}.npy"
-        made[part] = cached_features(path, network.to(device), inputs, callbacks[1])
+        network.to(find_device(settings.device))
+        made[part] = cached_features(path, network, inputs, callbacks[1])
         if team.is_first:
             team.first_word(None)
     network.to(torch.device("cpu"))
@@ -160,7 +143,7 @@ def _fit(
     test: Labelled | None,
     image: Shape | None,
 ) -> tuple[InitialSettings, dict[str, str]]:
-    """Settings that fit the data, and their fingerprints; refuses layers that will not fit."""
+    """Return settings that fit the data, and the data's digests; refuse layers that do not fit."""
     task = TrainingData.prepare(X, y, initial.training(settings), test, image=image)
     if convolutions := [str(plan) for plan in settings.plans if plan.kernel]:
         raise InputError(f"the layers on a body are dense, not {convolutions[0]}.")
@@ -174,7 +157,7 @@ def _fit(
 def _keep(
     folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
-    """Write the body, with its linear classifier, as a network of its own; features are stale."""
+    """Write the backbone and its classifier as a network; remove features of an earlier one."""
     for features in folder.glob("*.npy"):
         features.unlink()
     if record["status"] == Status.DIVERGED:
@@ -198,7 +181,7 @@ def _check_same(
     digests: dict[str, str],
     image: Shape,
 ) -> None:
-    """Refuse a body of other settings or other data."""
+    """Refuse a backbone that was trained with other settings or on other data."""
     for name, now in json.loads(json.dumps(settings)).items():
         then = record["settings"].get(name)
         if then != now:

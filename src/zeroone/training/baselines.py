@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.training import Callback, TrainSettings
+from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
@@ -20,19 +20,9 @@ from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record
 
-# The settings of training that a baseline shares with a 0/1 network; it has no use for others.
-USED = (
-    "hidden",
-    "scaling",
-    "augment",
-    "validation",
-    "patience",
-    "dtype",
-    "seed",
-    "epochs",
-    "batch",
-    "input_dropout",
-)
+# The settings of training that a baseline shares with a 0/1 network; it ignores all others.
+USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
+USED += ("epochs", "batch", "input_dropout")
 
 
 def train_baseline(
@@ -51,11 +41,11 @@ def train_baseline(
     features: Features | None = None,
     team: Team = ALONE,
 ) -> tuple[FloatNetwork, dict[str, Any]]:
-    """The trained network and the record of its run.
+    """Train a baseline; return the network and the record of its run.
 
-    Of ``settings`` it uses what ``USED`` names. ``image`` is the shape of a sample (channels,
-    height, width), for convolutions; ``noise``, ``features`` and ``resume`` as in ``train``. Of
-    the folder ``out`` it uses only the state file, which stays: who keeps the result removes it.
+    Of ``settings`` it uses those in ``USED``. ``image`` is the shape (channels, height, width) of a
+    sample, for convolutions; ``noise``, ``features`` and ``resume`` are as in ``train``. The folder
+    ``out`` holds only the state of the run, which the caller removes once it keeps the result.
     """
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team)
     s, part = settings.stochastic, task.parts["train"]
@@ -86,13 +76,13 @@ def train_baseline(
 
 
 def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> dict[str, Any]:
-    """All settings that count."""
+    """Return all settings that count."""
     flat = settings.flat()
     return {name: flat[name] for name in USED} | {"rival": asdict(baseline)}
 
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
-    """A network with torch's own start, from the seed."""
+    """Return a network with torch's own start, drawn from the seed."""
     widths = [task.n_features, *settings.hidden, len(task.classes)]
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)

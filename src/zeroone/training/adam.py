@@ -1,4 +1,4 @@
-"""Back-propagation and Adam, with softmax and cross entropy."""
+"""Baselines learn by back-propagation and Adam, with softmax and cross entropy."""
 
 import torch
 from torch import Tensor, nn
@@ -8,14 +8,14 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes
 from zeroone.utils.parallel import ALONE, Share, Team
 
-CHUNK = 2048  # rows that pass a network at once: what a full batch leaves behind is out of cache
+CHUNK = 2048  # rows that pass a network at once: the tensors of a full batch leave the cache
 
 
 class AdamTrainer(ModuleTrainer):
-    """Back-propagation and one step of Adam for each batch.
+    """One step of Adam for each batch.
 
-    A large batch passes the network in chunks whose gradients add up, unless it is normalised by
-    its own statistics. Batch normalisation takes each rank's own samples.
+    A large batch passes the network in chunks whose gradients add up, unless batch normalisation
+    needs all of it. Batch normalisation takes each rank's own samples.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class AdamTrainer(ModuleTrainer):
 
     @property
     def model(self) -> FloatNetwork:
-        """The network."""
+        """The network that is scored."""
         return self.network
 
     def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """The cross entropy of each sample, with label smoothing."""
+        """Return the cross entropy of each sample, with label smoothing."""
         smoothing = self.settings.smoothing
         return nn.functional.cross_entropy(scores, y, label_smoothing=smoothing, reduction="none")
 
     def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """The cross entropy of each sample."""
+        """Return the cross entropy of each sample."""
         return nn.functional.cross_entropy(scores, y, reduction="none")
 
     def update(
@@ -51,7 +51,7 @@ class AdamTrainer(ModuleTrainer):
         weights: Tensor | None = None,
         share: Share | None = None,
     ) -> Tensor:
-        """One step of Adam, at a rate that falls linearly to 0."""
+        """Take one step of Adam, at a rate that falls linearly to 0."""
         rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
         self.optimizer.param_groups[0]["lr"] = rate
         self.module.train()
@@ -61,7 +61,7 @@ class AdamTrainer(ModuleTrainer):
         return scores
 
     def backward(self, V0: Tensor, y: Tensor, weights: Tensor | None, total: int) -> Tensor:
-        """Chunk by chunk."""
+        """Add up the gradients chunk by chunk; return the scores."""
         if self.normalises or self.team.size > 1 or len(y) <= CHUNK:
             return super().backward(V0, y, weights, total)
         scores = []
@@ -72,12 +72,12 @@ class AdamTrainer(ModuleTrainer):
         return torch.cat(scores)
 
     def state(self) -> dict[str, Tensor]:
-        """The network's and Adam's."""
+        """Return the state of the network and of Adam."""
         state = {"model": self.network.state_dict(), "adam": self.optimizer.state_dict()}
         return {"state": as_bytes(state | {"k": self.k})}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
+        """Resume from ``state()``."""
         kept = from_bytes(state["state"])
         self.k = kept["k"]
         self.network.load_state_dict(kept["model"])
@@ -85,6 +85,6 @@ class AdamTrainer(ModuleTrainer):
         for i, moments in kept["adam"]["state"].items():
             for name, T in moments.items():
                 if T.shape == parameters[i].shape:
-                    # The fused optimizer takes it that moments lie in memory as their parameter.
+                    # The fused optimizer needs moments laid out in memory like their parameter.
                     moments[name] = torch.empty_like(parameters[i]).copy_(T)
         self.optimizer.load_state_dict(kept["adam"])

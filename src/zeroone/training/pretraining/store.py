@@ -1,4 +1,4 @@
-"""Features on disk: computed once, written all or nothing, memory-mapped."""
+"""Features on disk: computed once, written completely or not at all, memory-mapped."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +19,13 @@ from zeroone.utils.storage import remove_leftovers, replacing
 def cached_features(
     path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback] = ()
 ) -> NDArray[Any]:
-    """What the network's body makes of raw inputs: from the file, or computed into it."""
+    """Read the features of raw inputs from a file, or compute and write them."""
     body = network.body
     if body is None:
         raise InputError("a network without a body has no features.")
     inputs = network.inputs(X)[:]
     shape = (len(inputs), body.n_features)
-    with FileLock(path.parent / ".lock"):  # cells of a matrix may want the same features
+    with FileLock(path.parent / ".lock"):  # runs of a matrix may want the same features
         found = _read(path, shape)
         if found is None:
             remove_leftovers(path)
@@ -57,7 +57,7 @@ def _compute(
 
 
 def _read(path: Path, shape: tuple[int, int]) -> NDArray[Any] | None:
-    """The features, or nothing if they are not there or not whole."""
+    """Return the features, or None if the file is missing or incomplete."""
     try:
         array = np.lib.format.open_memmap(path, mode="c")
     except (OSError, ValueError, EOFError):

@@ -1,0 +1,179 @@
+"""A chain of layers as one torch module, which 0/1 networks and baselines share.
+
+A layer is a linear map, an optional shortcut beside it, a pooling, an optional batch normalisation
+and an activation. 0/1 networks have ``Step`` and no normalisation; baselines choose both.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.nn.functional import channels_last
+from zeroone.nn.layers import Layer, Link, naming, recent, shortcuts_of
+from zeroone.nn.operators import Conv2d, Dense, Operator, Shape
+from zeroone.utils.checks import InputError
+
+Linear = nn.Linear | nn.Conv2d
+MakeActivation = Callable[[int], nn.Module]  # of a number of units
+
+
+class ChainLayer(nn.Module):
+    """One layer; without an activation it returns its pooled pre-activations."""
+
+    def __init__(
+        self,
+        layer: Layer,
+        convolution: type[nn.Conv2d],
+        activation: nn.Module | None = None,
+        *,
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.linear = layer.operator.as_module(convolution)
+        self.shape_in, self.skip = layer.operator.shape_in, layer.skip
+        self.shortcut: Linear | None = None
+        if layer.shortcut is not None:
+            self.shortcut = layer.shortcut.as_module(convolution)
+            self.shape_skipped = layer.shortcut.shape_in
+        self.pool = layer.pool
+        self.norm: nn.Module = nn.Identity()
+        if batch_norm:
+            flat = isinstance(self.linear, nn.Linear)
+            self.norm = (nn.BatchNorm1d if flat else nn.BatchNorm2d)(layer.operator.n_out)
+        self.activation = activation or nn.Identity()
+
+    def forward(self, V: Sequence[Tensor]) -> Tensor:
+        """Return the activations, given those so far."""
+        U: Tensor = self.linear(_inputs(self.linear, V[-1], self.shape_in))
+        if self.shortcut is not None:
+            U = U + self.shortcut(_inputs(self.shortcut, V[-self.skip], self.shape_skipped))
+        out: Tensor = self.activation(self.norm(self.pool(U)))
+        return out
+
+    def as_layer(self) -> Layer:
+        """Return a copy as a network holds it, without normalisation and activation."""
+        layer = Layer(as_operator(self.linear, _fed(self.linear, self.shape_in)), self.pool)
+        if self.shortcut is not None:
+            shape = _fed(self.shortcut, self.shape_skipped)
+            layer.shortcut, layer.skip = as_operator(self.shortcut, shape), self.skip
+        return layer
+
+
+class Chain(nn.Module):
+    """Layers from scaled inputs, or from the features of a backbone, to the scores."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        activation: MakeActivation,
+        convolution: type[nn.Conv2d] = nn.Conv2d,
+        *,
+        body: nn.Module | None = None,
+        batch_norm: bool = False,
+    ) -> None:
+        """Copy the weights of some layers.
+
+        Args:
+            layers: the layers, the last one for the scores.
+            activation: makes the activation of a hidden layer of so many units.
+            convolution: the class of modules that convolve.
+            body: a backbone that makes features of the inputs.
+            batch_norm: whether hidden layers are normalised before their activation.
+
+        """
+        super().__init__()
+        self.body = body
+        *hidden, last = layers
+        self.layers = nn.ModuleList(
+            ChainLayer(x, convolution, activation(x.operator.n_out), batch_norm=batch_norm)
+            for x in hidden
+        )
+        self.layers.append(ChainLayer(last, convolution))
+
+    @property
+    def chain(self) -> list[ChainLayer]:
+        """The layers, the first one first."""
+        return cast(list[ChainLayer], list(self.layers))
+
+    def forward(self, V0: Tensor) -> Tensor:
+        """Return the scores of scaled inputs."""
+        V = recent(V0 if self.body is None else self.body(V0), (x.skip for x in self.chain))
+        for layer in self.layers:
+            V.append(layer(V))
+        return V[-1]
+
+    @property
+    def activations(self) -> list[nn.Module]:
+        """The activations of the hidden layers, the first one first."""
+        return [layer.activation for layer in self.chain[:-1]]
+
+    def as_layers(self) -> list[Layer]:
+        """Return copies of the layers as a network holds them."""
+        layers = []
+        for i, layer in enumerate(self.chain):
+            with naming(f"layer {i + 1}"):
+                layers.append(layer.as_layer())
+        return layers
+
+    @property
+    def operators(self) -> list[Operator]:
+        """Copies of the linear maps, as they are counted."""
+        return [layer.operator for layer in self.as_layers()]
+
+    @property
+    def shortcuts(self) -> list[Link]:
+        """Copies of the shortcuts, in their places."""
+        return shortcuts_of(self.as_layers())
+
+
+def as_operator(linear: Linear, shape_in: Shape) -> Operator:
+    """Return a copy of a linear map of torch, for samples of a shape."""
+    bias = linear.bias is not None
+    matrix = as_matrix(linear)
+    if isinstance(linear, nn.Linear):
+        return Dense(matrix, shape_in, bias)
+    kernel, stride = side(linear.kernel_size), side(linear.stride)
+    padding = side(linear.padding) if not isinstance(linear.padding, str) else None
+    if linear.padding == "valid":
+        padding = 0
+    elif linear.padding == "same" and kernel is not None and kernel % 2:
+        padding = kernel // 2
+    plain = linear.groups == 1 and side(linear.dilation) == 1 and linear.padding_mode == "zeros"
+    if not plain or kernel is None or stride is None or padding is None:
+        raise InputError(
+            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
+            "dilation."
+        )
+    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+
+
+def as_matrix(linear: Linear) -> Tensor:
+    """Return a copy of the weights as an operator holds them, the biases in the last column."""
+    matrix = linear.weight.detach().flatten(1).clone()
+    if linear.bias is None:
+        return matrix
+    return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
+
+
+def side(size: int | tuple[int, ...]) -> int | None:
+    """Return the side of a square, or None if it is none."""
+    if isinstance(size, int):
+        return size
+    return int(size[0]) if len(set(size)) == 1 else None
+
+
+def _inputs(linear: Linear, V: Tensor, shape: Shape) -> Tensor:
+    """Return activations in the form that a linear map takes: flat, or images."""
+    if isinstance(linear, nn.Linear):
+        return V.flatten(1)
+    return channels_last(V.reshape(-1, *_fed(linear, shape)))
+
+
+def _fed(linear: Linear, shape: Shape) -> Shape:
+    """Return the shape of a sample from the units that feed a map now: some may have left."""
+    if isinstance(linear, nn.Conv2d):
+        return (linear.in_channels, *shape[1:])
+    return (linear.in_features // math.prod(shape[1:]), *shape[1:])

@@ -1,9 +1,0 @@
-"""Pretraining: a convolutional body trained by Adam, and 0/1 layers trained on it.
-
-The paper calls it the "initial process".
-"""
-
-from zeroone.pretraining.process import make_features, train_on_body
-from zeroone.pretraining.settings import InitialSettings
-
-__all__ = ["InitialSettings", "make_features", "train_on_body"]

@@ -1,0 +1,9 @@
+"""Pretraining: Adam trains a convolutional backbone, then BCD trains 0/1 layers on its features.
+
+The paper calls it the "initial process".
+"""
+
+from zeroone.training.pretraining.process import make_features, train_on_body
+from zeroone.training.pretraining.settings import InitialSettings
+
+__all__ = ["InitialSettings", "make_features", "train_on_body"]
