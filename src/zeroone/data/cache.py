@@ -1,7 +1,7 @@
-"""The cache: each data set as four arrays of bytes, there in full or not at all.
+"""The cache: each published data set as four arrays of bytes, there in full or not at all.
 
-A data set's folder is filled under another name and renamed when it is complete, so that nothing
-broken is ever found there. Arrays are memory-mapped: loading costs neither time nor memory.
+A data set's folder is filled under another name and renamed when it is complete, so that no reader
+finds a broken one. Arrays are memory-mapped: loading takes neither time nor memory.
 """
 
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
-from zeroone.data.layouts import PARTS, Part
-from zeroone.data.registry import DataSpec
+from zeroone.data.published import PARTS, Part, PublishedImages
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import write_json
 
 
 def cache_root(data_dir: Path | None = None) -> Path:
-    """``data_dir``, else ZEROONE_DATA, else the platform's cache folder."""
+    """Return ``data_dir``, else ZEROONE_DATA, else the platform's cache folder."""
     if data_dir is not None:
         return data_dir
     if named := os.environ.get("ZEROONE_DATA"):
@@ -32,14 +32,14 @@ def cache_root(data_dir: Path | None = None) -> Path:
     return Path(user_cache_path("zeroone")) / "data"
 
 
-def home(spec: DataSpec, root: Path) -> Path:
-    """The data set's folder in the cache: a place of our own, beside any files of the user's."""
+def home(spec: PublishedImages, root: Path) -> Path:
+    """Return the data set's folder, apart from files that the user keeps in ``root``."""
     return root / "arrays" / spec.name
 
 
-def load_cached(spec: DataSpec, root: Path) -> Split | None:
-    """The data set from the cache, memory-mapped; None if it is not there in full."""
-    arrays = {}
+def load_cached(spec: PublishedImages, root: Path) -> Split | None:
+    """Memory-map the data set; return None if it is not there in full."""
+    arrays: list[NDArray[np.uint8]] = []
     for part in PARTS:
         n = spec.samples(part)
         for kind, shape in (("images", (n, spec.n_features)), ("labels", (n,))):
@@ -52,20 +52,22 @@ def load_cached(spec: DataSpec, root: Path) -> Split | None:
                 return None
             if kind == "labels" and array.max() >= len(spec.classes):
                 return None
-            arrays[part, kind] = array
-    return Split(
-        spec.name,
-        arrays["train", "images"],
-        arrays["train", "labels"].astype(np.int64),
-        arrays["test", "images"],
-        arrays["test", "labels"].astype(np.int64),
-        shape=spec.shape,
-        class_names=spec.classes,
-    )
+            arrays.append(array if kind == "images" else array.astype(np.int64))
+    return Split(spec.name, *arrays, shape=spec.shape, class_names=spec.classes)
 
 
-def store(spec: DataSpec, root: Path, source: str, read: Callable[[str], Part]) -> None:
-    """Write both parts beside their place in the cache, then move them there together."""
+def store(spec: PublishedImages, root: Path, source: str, read: Callable[[str], Part]) -> None:
+    """Write both parts beside their place in the cache, then move them there together.
+
+    Args:
+        spec: The data set.
+        root: The folder that holds the cache.
+        source: Where the data come from, for the folder's ``meta.json``.
+        read: Reads "train" or "test".
+
+    Raises:
+        InputError: The data set's place is taken by a folder that is not ours.
+    """
     place = home(spec, root)
     if place.exists() and not (place / "meta.json").is_file():
         raise InputError(
@@ -79,14 +81,14 @@ def store(spec: DataSpec, root: Path, source: str, read: Callable[[str], Part]) 
             images, labels = read(part)
             np.save(unfinished / f"{part}_images.npy", images)
             np.save(unfinished / f"{part}_labels.npy", labels)
-            del images, labels
+            del images, labels  # before the next part is read
         fetched = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(unfinished / "meta.json", {"source": source, "fetched": fetched})
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
 
 
-def locked(spec: DataSpec, root: Path) -> FileLock:
-    """One process at a time fetches a data set; the others wait and then find it there."""
+def locked(spec: PublishedImages, root: Path) -> FileLock:
+    """Let one process at a time fetch a data set; the others wait and then find it there."""
     root.mkdir(parents=True, exist_ok=True)
     return FileLock(root / f".{spec.name}.lock")

