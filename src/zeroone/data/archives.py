@@ -40,11 +40,7 @@ class Files(ABC):
         return f"{name} in {self.source}"
 
     def read(self, name: str, limit: int) -> bytes:
-        """Read a whole file.
-
-        Raises:
-            InputError: The file cannot be read, or has more than ``limit`` bytes.
-        """
+        """Read a whole file of at most ``limit`` bytes."""
         try:
             with self.open(name) as file:
                 data = file.read(limit + 1)
@@ -70,37 +66,31 @@ class FolderFiles(Files):
 class ArchiveFiles(Files):
     """The regular files of a tar archive: plain, gz, bz2 or xz, whatever its ending says.
 
-    Args:
-        path: The archive.
-        limit: How many bytes the data set can have.
-
-    Raises:
-        InputError: The archive is damaged, too large, or holds a member that is refused.
+    ``limit`` is the number of bytes that the data set can have.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
         self.source = str(path)
-        damaged = f"{path} is not a whole tar archive ({{}}): get it again."
+        self._members: dict[str, tarfile.TarInfo] = {}
         try:
             with _decompressed(path) as stream:
                 content = stream.read(limit + SLACK + 1)
+            if len(content) > limit + SLACK:
+                raise InputError(
+                    f"{path} unpacks to more than the {limit + SLACK:,} bytes that the data set "
+                    f"can have: refused."
+                )
+            self._archive = tarfile.TarFile(fileobj=io.BytesIO(content))
+            for member in self._archive:
+                self._check(member)
+                if member.isreg():
+                    self._members.setdefault(PurePosixPath(member.name).name, member)
+        except InputError:
+            raise
         except _DAMAGED as error:
-            raise InputError(damaged.format(error)) from None
-        if len(content) > limit + SLACK:
             raise InputError(
-                f"{path} unpacks to more than the {limit + SLACK:,} bytes that the data set can "
-                f"have: refused."
-            )
-        try:
-            self._archive = tarfile.open(fileobj=io.BytesIO(content), mode="r:")
-            members = self._archive.getmembers()
-        except _DAMAGED as error:
-            raise InputError(damaged.format(error)) from None
-        self._members: dict[str, tarfile.TarInfo] = {}
-        for member in members:
-            self._check(member)
-            if member.isreg():
-                self._members.setdefault(PurePosixPath(member.name).name, member)
+                f"{path} is not a whole tar archive ({error}): get it again."
+            ) from None
 
     def _check(self, member: tarfile.TarInfo) -> None:
         path = PurePosixPath(member.name)
@@ -134,18 +124,15 @@ def _decompressed(path: Path) -> IO[bytes]:
 def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
     """Look for files in an archive, or in a folder and its sub-folders two levels down.
 
-    Folders are never mixed, since data sets share file names. Archives in them come last.
-
-    Args:
-        path: An archive or a folder.
-        limit: How many bytes the data set can have.
-        archives: The pattern that the names of archives in folders must match.
+    Folders are never mixed, since data sets share file names. Archives in folders come last, if
+    their names match the pattern ``archives``.
     """
     if not path.is_dir():
         yield ArchiveFiles(path, limit)
         return
     found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
-    folders = [f for f in found if f.is_dir() and not _is_hidden(f, path)]
+    hidden = [any(part.startswith(".") for part in f.relative_to(path).parts) for f in found]
+    folders = [f for f, hide in zip(found, hidden, strict=True) if f.is_dir() and not hide]
     yield from map(FolderFiles, folders)
     for folder in folders:
         for file in sorted(folder.glob(archives)):
@@ -153,16 +140,8 @@ def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
                 yield ArchiveFiles(file, limit)
 
 
-def _is_hidden(folder: Path, top: Path) -> bool:
-    return any(part.startswith(".") for part in folder.relative_to(top).parts)
-
-
 def gunzip(data: bytes, limit: int, where: str) -> bytes:
-    """Decompress gzip data.
-
-    Raises:
-        InputError: The data are truncated or damaged, or unpack to more than ``limit`` bytes.
-    """
+    """Decompress gzip data of at most ``limit`` bytes."""
     try:
         with gzip.open(io.BytesIO(data)) as file:
             unpacked = file.read(limit + 1)

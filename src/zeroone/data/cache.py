@@ -7,9 +7,11 @@ finds a broken one. Arrays are memory-mapped: loading takes neither time nor mem
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -39,7 +41,7 @@ def home(spec: PublishedImages, root: Path) -> Path:
 
 def load_cached(spec: PublishedImages, root: Path) -> Split | None:
     """Memory-map the data set; return None if it is not there in full."""
-    arrays: list[NDArray[np.uint8]] = []
+    arrays: dict[str, NDArray[Any]] = {}
     for part in PARTS:
         n = spec.samples(part)
         for kind, shape in (("images", (n, spec.n_features)), ("labels", (n,))):
@@ -52,22 +54,13 @@ def load_cached(spec: PublishedImages, root: Path) -> Split | None:
                 return None
             if kind == "labels" and array.max() >= len(spec.classes):
                 return None
-            arrays.append(array if kind == "images" else array.astype(np.int64))
-    return Split(spec.name, *arrays, shape=spec.shape, class_names=spec.classes)
+            arrays[f"{part}_{kind}"] = array if kind == "images" else array.astype(np.int64)
+    train, test = ((arrays[f"{part}_images"], arrays[f"{part}_labels"]) for part in PARTS)
+    return Split(spec.name, *train, *test, shape=spec.shape, class_names=spec.classes)
 
 
 def store(spec: PublishedImages, root: Path, source: str, read: Callable[[str], Part]) -> None:
-    """Write both parts beside their place in the cache, then move them there together.
-
-    Args:
-        spec: The data set.
-        root: The folder that holds the cache.
-        source: Where the data come from, for the folder's ``meta.json``.
-        read: Reads "train" or "test".
-
-    Raises:
-        InputError: The data set's place is taken by a folder that is not ours.
-    """
+    """Write both parts, as ``read`` gives them, and move them to their place together."""
     place = home(spec, root)
     if place.exists() and not (place / "meta.json").is_file():
         raise InputError(
@@ -88,7 +81,18 @@ def store(spec: PublishedImages, root: Path, source: str, read: Callable[[str], 
         unfinished.rename(place)
 
 
-def locked(spec: PublishedImages, root: Path) -> FileLock:
-    """Let one process at a time fetch a data set; the others wait and then find it there."""
-    root.mkdir(parents=True, exist_ok=True)
-    return FileLock(root / f".{spec.name}.lock")
+@contextmanager
+def locked(spec: PublishedImages, root: Path) -> Iterator[None]:
+    """Let one process at a time fetch a data set; the others wait and then find it there.
+
+    What the disk refuses becomes one sentence that names the way out.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{spec.name}.lock"):
+            yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write {spec.name} to {root}: {error.strerror or error}; free some space or "
+            f"choose another --data-dir."
+        ) from None

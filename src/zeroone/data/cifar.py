@@ -16,17 +16,11 @@ from zeroone.utils.checks import InputError
 
 @dataclass(frozen=True)
 class CifarImages(PublishedImages):
-    """A set of CIFAR's.
+    """A set of CIFAR's."""
 
-    Attributes:
-        batches: For "train" and "test", the files of the part, without their ending.
-        n_labels: How many labels a binary record begins with; the last one counts.
-        label_key: The labels' key in the python layout.
-    """
-
-    batches: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    n_labels: int = 1
-    label_key: str = "labels"
+    batches: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a part's files, no ending
+    n_labels: int = 1  # of a binary record; the last one counts
+    label_key: str = "labels"  # in the python layout
 
 
 def _find_batches(spec: CifarImages, files: Files, part: str, ending: str) -> list[str]:
@@ -113,6 +107,7 @@ def _png_rows(spec: CifarImages, files: Files, name: str) -> Bytes:
 
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
 _CIFAR100_CLASSES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
 camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile
@@ -134,7 +129,7 @@ CIFAR10 = CifarImages(
     n_train=50_000,
     n_test=10_000,
     shape=(3, 32, 32),
-    classes=tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+    classes=tuple(_CIFAR10_CLASSES.split()),
     remotes=(
         Remote(
             _SITE + "cifar-10-binary.tar.gz",

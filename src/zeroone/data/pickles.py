@@ -1,8 +1,8 @@
 """CIFAR's python batches, read without running a pickle.
 
-A pickle is a program. This reader refuses every opcode that a dictionary of byte arrays, lists, text
-and numbers does not need, and answers the few names of numpy with stand-ins that only keep what
-they are given.
+A pickle is a program. This reader refuses every opcode that a dictionary of byte arrays, lists,
+text and numbers does not need, and answers the few names of numpy with stand-ins that only keep
+what they are given.
 """
 
 import io
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from zeroone.utils.checks import InputError
 
-_OPCODES = frozenset(  # of protocol 2, as CIFAR was published, and of 4, as Python 3 writes it again
-    """
-    PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2
-    BINSTRING SHORT_BINSTRING BINUNICODE SHORT_BINUNICODE BINBYTES SHORT_BINBYTES
-    EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS
-    BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD
-    """.split()
-)
+# Opcodes of protocol 2, in which CIFAR is published, and of 4, in which Python 3 writes it again.
+_OPCODES = """
+PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2
+BINSTRING SHORT_BINSTRING BINUNICODE SHORT_BINUNICODE BINBYTES SHORT_BINBYTES
+EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS
+BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD
+"""
+_ADMITTED = frozenset(_OPCODES.split())
 
 
 class _StandIn:
@@ -61,18 +61,10 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_batch(data: bytes, where: str) -> dict[str, Any]:
-    """Read a pickled dictionary of byte arrays, lists, text and numbers.
-
-    Args:
-        data: The pickle.
-        where: The file, as messages name it.
-
-    Raises:
-        InputError: The pickle is damaged, or asks for anything else.
-    """
+    """Read a pickled dictionary of byte arrays, lists, text and numbers; refuse anything else."""
     try:
         for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name not in _OPCODES:
+            if opcode.name not in _ADMITTED:
                 raise pickle.UnpicklingError(f"it holds the opcode {opcode.name}")
             if opcode.name.endswith("PUT") and int(argument or 0) > len(data):
                 raise pickle.UnpicklingError("it asks for more memory than it fills")

@@ -35,27 +35,22 @@ class Remote:
 class PublishedImages(DataSet):
     """A published set of byte images.
 
-    Attributes:
-        layouts: For each layout, in the order to try, a function that reads a part from files;
-            it returns None if the files do not have the layout.
-        shape: Channels, height, width.
-        counts: For "train" and "test", how many samples each class has, if not equally many.
-        folders: Where a system package puts the files.
-        archives: The pattern of the names of archives that users have.
+    A layout is a function that reads a part from files; it returns None if they are laid out
+    otherwise. Layouts are tried in their order.
     """
 
     name: str
     layouts: dict[str, Callable[[Any, Files, str], Part | None]]
     n_train: int
     n_test: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # channels, height, width
     classes: tuple[str, ...]
-    counts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    counts: dict[str, tuple[int, ...]] = field(default_factory=dict)  # per class, if uneven
     remotes: tuple[Remote, ...] = ()
     npm: str | None = None
     debian: str | None = None
-    folders: tuple[str, ...] = ()
-    archives: str = ""
+    folders: tuple[str, ...] = ()  # where a system package puts the files
+    archives: str = ""  # the pattern of the names that users' archives have
 
     def samples(self, part: str) -> int:
         """Count the samples of a part."""
@@ -77,13 +72,27 @@ class PublishedImages(DataSet):
         """The size of all images and labels, unpacked."""
         return (self.n_train + self.n_test) * (self.n_features + 2)
 
-    # What follows imports the sources only when they are needed: they load much of the library.
+    # The methods below import the cache and the sources when they are called, since most programs
+    # do without them.
 
     def load(self, data_dir: Path | None = None) -> Split:
         """Load the data set from the cache, or from files that are there already."""
-        from zeroone.data.sources import from_cache
+        from zeroone.data import cache, sources
 
-        return from_cache(self, data_dir)
+        root = cache.cache_root(data_dir)
+        found, broken = cache.load_cached(self, root), ""
+        if found is None and (root.is_dir() or any(Path(f).is_dir() for f in self.folders)):
+            with cache.locked(self, root):
+                try:
+                    sources.from_files(self, root)
+                except InputError as reason:
+                    broken = f" ({reason})" if str(reason) else ""
+            found = cache.load_cached(self, root)
+        if found is None:
+            raise InputError(
+                f"{self.name} is not in {root}{broken}: run 'zeroone data get {self.name}' first."
+            )
+        return found
 
     def get(
         self,
@@ -93,10 +102,24 @@ class PublishedImages(DataSet):
         report: Report | None = None,
         say: Say | None = None,
     ) -> Split:
-        """Bring the data set into the cache; see ``sources.obtain``."""
-        from zeroone.data.sources import obtain
+        """Bring the data set to the cache; a file or folder replaces what the cache holds."""
+        from zeroone.data import cache, sources
 
-        return obtain(self, origin, data_dir, report=report, say=say)
+        root = cache.cache_root(data_dir)
+        if origin not in sources.SOURCES and not Path(origin).exists():
+            raise InputError(
+                f"--from takes {', '.join(sources.SOURCES)}, or a file or folder; there is no "
+                f"{origin!r}."
+            )
+        with cache.locked(self, root):
+            if origin not in sources.SOURCES:
+                sources.from_given(self, root, Path(origin))
+            elif cache.load_cached(self, root) is None:
+                sources.fetch(self, root, origin, report, say or (lambda _: None))
+            found = cache.load_cached(self, root)
+        if found is None:
+            raise InputError(f"{self.name} in {root} was changed while it was read: try again.")
+        return found
 
     def place(self, data_dir: Path | None = None) -> str | None:
         """Name the data set's folder in the cache, if it is there in full."""
@@ -118,14 +141,7 @@ class PublishedImages(DataSet):
 
 
 def read_part(spec: PublishedImages, files: Files, part: str) -> Part | None:
-    """Read "train" or "test" in the first layout that the files have.
-
-    Returns:
-        Images and labels; None if the files have none of the layouts.
-
-    Raises:
-        InputError: The files are damaged, or are not what was published.
-    """
+    """Read "train" or "test" in the first layout that the files have; None if they have none."""
     attempts = (read(spec, files, part) for read in spec.layouts.values())
     found = next((attempt for attempt in attempts if attempt is not None), None)
     if found is None:

@@ -17,17 +17,16 @@ REGISTRY: dict[str, "DataSet"] = {}
 
 
 class DataSet(ABC):
-    """A data set with a name; ``load`` is all that a subclass must define."""
+    """A data set with a name; ``load`` is all that a subclass must define.
+
+    ``data_dir`` is the folder where data sets are kept; None for the default cache.
+    """
 
     name: str
 
     @abstractmethod
     def load(self, data_dir: Path | None = None) -> Split:
-        """Load the data set without a download.
-
-        Args:
-            data_dir: The folder with the user's data sets; None for the default cache.
-        """
+        """Load the data set without a download."""
 
     def get(
         self,
@@ -37,13 +36,10 @@ class DataSet(ABC):
         report: Report | None = None,  # noqa: ARG002
         say: Say | None = None,  # noqa: ARG002
     ) -> Split:
-        """Bring the data set into the cache; by default there is nothing to bring.
+        """Load the data set, after bringing it to the cache if need be.
 
-        Args:
-            origin: A source, or the user's own file or folder.
-            data_dir: The folder with the user's data sets; None for the default cache.
-            report: Called with the progress of downloads.
-            say: Called with sentences for the user.
+        ``origin`` is "auto", a source, or the user's own file or folder; ``report`` hears about
+        the progress of downloads, ``say`` gets sentences for the user.
         """
         if origin != "auto":
             raise InputError(f"{self.name} needs no --from: it is always there.")
@@ -67,11 +63,7 @@ class DataSet(ABC):
 
 
 def register_data_set(data_set: DataSet) -> DataSet:
-    """Let users name the data set wherever they name data.
-
-    Raises:
-        InputError: Another data set has the name.
-    """
+    """Let users name the data set wherever they name data."""
     if data_set.name in REGISTRY:
         raise InputError(f"there is a data set {data_set.name!r} already.")
     return REGISTRY.setdefault(data_set.name, data_set)

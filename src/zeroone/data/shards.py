@@ -58,11 +58,7 @@ class Shards:
         return self.of(ALONE)[0][numbers.reshape(-1)].numpy().reshape(*numbers.shape, -1)
 
     def of(self, team: Team) -> tuple[MappedRows, Tensor | None]:
-        """Open the shards of one rank: neighbours, with about as many samples as other ranks have.
-
-        Returns:
-            The rows, and their numbers among all rows; None if the rank has all of them.
-        """
+        """Open a rank's shards; also return the numbers of their rows, None for all rows."""
         if team.size == 1:
             return MappedRows([self._open(k) for k in range(len(self.sizes))]), None
         if team.size > len(self.sizes):
@@ -79,10 +75,9 @@ class Shards:
 
 
 def share_out(sizes: list[int], ranks: int) -> list[int]:
-    """Cut shards into neighbours, at least one a rank, with about as many samples each.
+    """Return the shard with which each rank begins, and the number of shards.
 
-    Returns:
-        The shard with which each rank begins, and the number of shards.
+    Each rank has neighbouring shards, at least one, and about as many samples as the others.
     """
     ends, total, cuts = np.cumsum(sizes), sum(sizes), [0]
     for rank in range(1, ranks):

@@ -55,14 +55,7 @@ class Split:
 
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
-    """Turn labels into class numbers.
-
-    Returns:
-        The class number of each sample, from 0, and the sorted labels they stand for.
-
-    Raises:
-        InputError: The labels are not a vector of numbers or strings of at least two classes.
-    """
+    """Return class numbers from 0, and the sorted labels that they stand for."""
     labels = _label_vector(y, n_samples)
     if labels.dtype.kind not in "biufU":
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
@@ -89,9 +82,6 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
     """Turn labels into the class numbers of a network; unknown labels become -1.
 
     Labels that are written alike are one class: 3 in a file of numbers, "3" in a file of text.
-
-    Raises:
-        InputError: The network knows none of the labels.
     """
     labels = _label_vector(y, n_samples)
     number = {str(label): code for code, label in enumerate(classes)}
@@ -107,13 +97,10 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
 def stratified_cut(
     y: NDArray[Any], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Cut off a share of every class at random.
+    """Cut off a share of every class at random; return the rows of the rest and of the cut.
 
     The cut has ceil(share * N) samples: those that rounding leaves over come from the classes with
     the largest remainders. It has fewer only where a class would be left without a sample.
-
-    Returns:
-        The row numbers of the rest and of the cut.
     """
     if not 0 < share < 1:
         raise InputError(f"the share to cut off must lie strictly between 0 and 1, got {share!r}.")
