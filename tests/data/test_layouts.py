@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import pickle
+import pickletools
 import struct
 import tarfile
 import tracemalloc
@@ -23,6 +24,7 @@ from data_files import (
     write_png_rows,
     write_python,
 )
+from zeroone.data import pickles
 from zeroone.data.archives import SLACK, ArchiveFiles, FolderFiles, find_files, gunzip
 from zeroone.data.cifar import read_png_part, read_python_part
 from zeroone.data.published import PublishedImages, read_part
@@ -172,6 +174,41 @@ def test_a_pickle_that_calls_a_function_is_not_run(tmp_path, protocol):
         (tmp_path / "test_batch").write_bytes(data)
         with pytest.raises(InputError, match="test_batch"):
             read_part(python, FolderFiles(tmp_path), "test")
+
+
+REFUSED = sorted({opcode.name for opcode in pickletools.opcodes} - pickles._ADMITTED)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_opcodes_that_cifar_does_not_need_are_refused(name):
+    (opcode,) = (o for o in pickletools.opcodes if o.name == name)
+    data = b"\x80\x02" + opcode.code.encode("latin1") + bytes(8) + b"\n\n."
+    with pytest.raises(InputError, match="was not run"):
+        pickles.read_batch(data, "batch")
+
+
+def test_opcodes_that_build_objects_are_among_the_refused():
+    assert {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"} <= set(REFUSED)
+    assert {"PERSID", "BINPERSID", "NEXT_BUFFER", "BYTEARRAY8"} <= set(REFUSED)
+
+
+def test_a_batch_as_python_2_wrote_it(tmp_path):
+    """The opcodes of the published files."""
+    images, labels = samples(TINY_CIFAR10, "test")
+    (tmp_path / "test_batch").write_bytes(
+        b"\x80\x02}q\x01(U\x04dataq\x02cnumpy.core.multiarray\n_reconstruct\nq\x03"
+        b"cnumpy\nndarray\nq\x04K\x00\x85U\x01b\x87Rq\x05(K\x01K\x0aK\x0c\x86"
+        b"cnumpy\ndtype\nq\x06U\x02u1K\x00K\x01\x87Rq\x07(K\x03U\x01|NNN"
+        b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T"
+        + struct.pack("<I", images.nbytes)
+        + images.tobytes()
+        + b"tbU\x06labelsq\x08]q\x09("
+        + b"".join(b"K" + bytes([label]) for label in labels)
+        + b"eu."
+    )
+    found = read_part(TINY_CIFAR10, FolderFiles(tmp_path), "test")
+    assert np.array_equal(found[0], images)
+    assert np.array_equal(found[1], labels)
 
 
 def member(name, kind=tarfile.REGTYPE, size=0, link=""):

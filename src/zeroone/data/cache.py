@@ -7,7 +7,7 @@ finds a broken one. Arrays are memory-mapped: loading takes neither time nor mem
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,8 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from zeroone.data.published import PARTS, Part, PublishedImages
+from zeroone.data.archives import Files
+from zeroone.data.published import PARTS, PublishedImages, read_part
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import write_json
@@ -59,8 +60,11 @@ def load_cached(spec: PublishedImages, root: Path) -> Split | None:
     return Split(spec.name, *train, *test, shape=spec.shape, class_names=spec.classes)
 
 
-def store(spec: PublishedImages, root: Path, source: str, read: Callable[[str], Part]) -> None:
-    """Write both parts, as ``read`` gives them, and move them to their place together."""
+def store(spec: PublishedImages, root: Path, files: Files) -> None:
+    """Write both parts, and move them to their place together.
+
+    Files without the data set raise an ``InputError`` that has no message.
+    """
     place = home(spec, root)
     if place.exists() and not (place / "meta.json").is_file():
         raise InputError(
@@ -71,12 +75,14 @@ def store(spec: PublishedImages, root: Path, source: str, read: Callable[[str], 
         unfinished = Path(name) / spec.name
         unfinished.mkdir()
         for part in PARTS:
-            images, labels = read(part)
-            np.save(unfinished / f"{part}_images.npy", images)
-            np.save(unfinished / f"{part}_labels.npy", labels)
-            del images, labels  # before the next part is read
+            found = read_part(spec, files, part)
+            if found is None:
+                raise InputError
+            np.save(unfinished / f"{part}_images.npy", found[0])
+            np.save(unfinished / f"{part}_labels.npy", found[1])
+            del found  # before the next part is read
         fetched = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(unfinished / "meta.json", {"source": source, "fetched": fetched})
+        write_json(unfinished / "meta.json", {"source": files.source, "fetched": fetched})
         shutil.rmtree(place, ignore_errors=True)
         unfinished.rename(place)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from zeroone.data.archives import SLACK, ArchiveFiles, Files, find_files
 from zeroone.data.cache import home, store
 from zeroone.data.download import download
-from zeroone.data.published import Part, PublishedImages, read_part
+from zeroone.data.published import PublishedImages
 from zeroone.data.registry import Report, Say
 from zeroone.utils.checks import InputError
 
@@ -44,10 +44,6 @@ def fetch(spec: PublishedImages, root: Path, origin: str, report: Report | None,
     )
 
 
-class _NotHereError(Exception):
-    """These files do not have the data set: look at the next ones."""
-
-
 def _store_first(spec: PublishedImages, root: Path, candidates: Iterable[Files]) -> None:
     """Store the first candidate that has the data set.
 
@@ -55,20 +51,11 @@ def _store_first(spec: PublishedImages, root: Path, candidates: Iterable[Files])
     """
     reasons = []
     for files in candidates:
-
-        def read(part: str, files: Files = files) -> Part:
-            found = read_part(spec, files, part)
-            if found is None:
-                raise _NotHereError
-            return found
-
         try:
-            return store(spec, root, files.source, read)
-        except _NotHereError:
-            continue
+            return store(spec, root, files)
         except InputError as error:
             reasons.append(str(error).rstrip("."))
-    raise InputError("; ".join(reasons))
+    raise InputError("; ".join(filter(None, reasons)))
 
 
 def from_given(spec: PublishedImages, root: Path, path: Path) -> None:
