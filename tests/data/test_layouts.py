@@ -289,6 +289,17 @@ def test_a_sparse_member_is_refused(tmp_path):
         ArchiveFiles(path, 1000)
 
 
+def test_a_member_of_negative_size_is_refused(tmp_path):
+    """It would send a reader back to the header that it has just read."""
+    header = bytearray(member("a").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\xff" * 10 + b"\xfc\x00"  # -1024
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(bytes(header) + bytes(10240))
+    with pytest.raises(InputError, match=r"a\.tar is not a whole tar archive"):
+        ArchiveFiles(tmp_path / "a.tar", 10**6)
+
+
 def test_a_member_beyond_its_limit_is_refused(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:

@@ -20,7 +20,8 @@ from zeroone.utils.checks import InputError
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
+_TAR_ERRORS = (tarfile.TarError, ValueError, OverflowError)
+_DAMAGED = (*_TAR_ERRORS, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 
 class Files(ABC):
@@ -71,7 +72,7 @@ class ArchiveFiles(Files):
 
     def __init__(self, path: Path, limit: int) -> None:
         self.source = str(path)
-        self._members: dict[str, tarfile.TarInfo] = {}
+        self._members: dict[str, memoryview] = {}
         try:
             with _decompressed(path) as stream:
                 content = stream.read(limit + SLACK + 1)
@@ -80,11 +81,14 @@ class ArchiveFiles(Files):
                     f"{path} unpacks to more than the {limit + SLACK:,} bytes that the data set "
                     f"can have: refused."
                 )
-            self._archive = tarfile.TarFile(fileobj=io.BytesIO(content))
-            for member in self._archive:
-                self._check(member)
-                if member.isreg():
-                    self._members.setdefault(PurePosixPath(member.name).name, member)
+            # As a stream: else a member of negative size sends the reader back for ever.
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
+                for member in archive:
+                    self._check(member)
+                    if member.isreg():
+                        end = member.offset_data + member.size
+                        data = memoryview(content)[member.offset_data : end]
+                        self._members.setdefault(PurePosixPath(member.name).name, data)
         except InputError:
             raise
         except _DAMAGED as error:
@@ -109,7 +113,7 @@ class ArchiveFiles(Files):
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member of the archive."""
-        return cast(IO[bytes], self._archive.extractfile(self._members[name]))
+        return io.BytesIO(self._members[name])
 
 
 def _decompressed(path: Path) -> IO[bytes]:
