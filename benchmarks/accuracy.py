@@ -34,7 +34,6 @@ from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import fitting_jobs
 from zeroone.data.registry import REGISTRY
-from zeroone.data.sources import obtain
 from zeroone.utils.records import is_errors
 
 # The better rate of 1e-3 and 3e-3 on a validation part of MNIST after 5 epochs, for each of them.
@@ -226,7 +225,7 @@ def main() -> None:
     if not cells:
         sys.exit(f"the suite {options.suite} has no such data set or methods")
     for name in {cell.data for cell in cells} & set(REGISTRY):
-        obtain(REGISTRY[name])
+        REGISTRY[name].get()
     record = begin(f"accuracy-{options.suite}", options)
     folder = cells_folder(options)
     matrix = Matrix.open(cells, folder)

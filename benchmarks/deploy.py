@@ -20,7 +20,6 @@ from measure import begin, finish, parser
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
 from zeroone.commands.bench_inference import OURS, compare_inference, describe_kernels, make_relu
 from zeroone.data.registry import REGISTRY
-from zeroone.data.sources import obtain
 from zeroone.deploy import IntegerNetwork
 from zeroone.training.text_progress import Lines
 
@@ -80,7 +79,7 @@ def main() -> None:
     arguments.add_argument("--runs", default="runs/deploy")
     arguments.add_argument("--models", default=",".join(MODELS), help="some of them, whole first")
     options = arguments.parse_args()
-    split = obtain(REGISTRY["mnist"])
+    split = REGISTRY["mnist"].get()
     record = begin("deploy", options)
     record |= {"models": {}, "speed": {}, "kernels": describe_kernels()}
     relu = make_relu(HIDDEN)

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from zeroone.data.registry import CIFAR10, CIFAR100, MNIST
+from zeroone.data.cifar import CIFAR10, CIFAR100
+from zeroone.data.mnist import MNIST
 
 TINY_MNIST = replace(MNIST, n_train=20, n_test=10, shape=(1, 4, 3), counts={})
 TINY_CIFAR10 = replace(CIFAR10, n_train=50, n_test=10, shape=(3, 2, 2))

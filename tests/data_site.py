@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from data_files import TINY_MNIST
-from zeroone.data.registry import Remote
+from zeroone.data.published import Remote
 
 FILES = (
     "train-images-idx3-ubyte.gz",

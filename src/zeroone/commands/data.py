@@ -8,39 +8,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zeroone.data.cache import cache_root, load_cached
-from zeroone.data.embedded import EMBEDDED, load_embedded
+from zeroone.data.cache import cache_root
 from zeroone.data.registry import REGISTRY
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 
 
 def list_data_sets(data_dir: Path | None = None) -> list[dict[str, Any]]:
-    """All data sets: what they hold, and whether they are there."""
-    root = cache_root(data_dir)
-    entries = []
-    for name in EMBEDDED:
-        found = load_embedded(name)
-        n_test = len(found.y_test) if found.y_test is not None else 0
-        shape, classes = found.shape or found.X.shape[1:], len(np.unique(found.y))
-        entries.append(_entry(name, len(found.y), n_test, shape, classes) | {"there": True})
-    for spec in REGISTRY.values():
-        there = load_cached(spec, root) is not None
-        entry = _entry(spec.name, spec.n_train, spec.n_test, spec.shape, len(spec.classes))
-        entries.append(entry | {"there": there})
-    return entries
-
-
-def _entry(
-    name: str, n_train: int, n_test: int, shape: tuple[int, ...], classes: int
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "train": n_train,
-        "test": n_test,
-        "shape": list(shape),
-        "classes": classes,
-    }
+    """List all data sets: what they hold, and whether they are there."""
+    return [data_set.describe(data_dir) for data_set in REGISTRY.values()]
 
 
 def print_data_sets(entries: list[dict[str, Any]], data_dir: Path | None = None) -> None:
@@ -57,7 +33,7 @@ def print_data_sets(entries: list[dict[str, Any]], data_dir: Path | None = None)
             f"{entry['train']:,} + {entry['test']:,}",
             " x ".join(map(str, entry["shape"])),
             str(entry["classes"]),
-            "in scikit-learn" if name in EMBEDDED else there,
+            there,
         )
     Console(width=None if Console().is_terminal else 100).print(table)
 

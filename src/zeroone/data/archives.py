@@ -1,8 +1,8 @@
-"""A bag of files, by name: a folder or a tar archive, read without unpacking.
+"""Files found by name, in a folder or in a tar archive that is read without unpacking it.
 
-An archive is looked through before anything in it is used: a path that climbs out, a link, a
-device or more bytes than the data set can have, and all of it is refused. Nothing from an archive
-is ever written to the disk under a name that the archive chose.
+All of an archive is checked before any of it is used: a path that leaves the archive, a link, a
+device or more bytes than the data set can have, and the archive is refused. No file is ever written
+under a name that an archive chose.
 """
 
 import bz2
@@ -14,47 +14,44 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from zeroone.utils.checks import InputError
 
-SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: readme, labels' names
-
+SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
-_DAMAGED = (
-    tarfile.TarError,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-    ValueError,
-    OverflowError,
-)
+_TAR_ERRORS = (tarfile.TarError, ValueError, OverflowError)
+_DAMAGED = (*_TAR_ERRORS, EOFError, zlib.error, lzma.LZMAError, OSError)
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+class Files(ABC):
+    """The files of one folder or archive, by their bare names."""
 
-
-class Bag(ABC):
-    """Files found by their bare name."""
-
-    source: str
+    source: str  # the folder or archive, as messages name it
 
     @abstractmethod
     def __contains__(self, name: str) -> bool: ...
 
     @abstractmethod
-    def read(self, name: str, limit: int) -> bytes:
-        """The whole file; more than ``limit`` bytes are refused."""
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
 
     def where(self, name: str) -> str:
-        """The file as a message names it."""
+        """Name a file in a message."""
         return f"{name} in {self.source}"
 
+    def read(self, name: str, limit: int) -> bytes:
+        """Read a whole file of at most ``limit`` bytes."""
+        try:
+            with self.open(name) as file:
+                data = file.read(limit + 1)
+        except _DAMAGED as error:
+            raise InputError(f"cannot read {self.where(name)}: {error}.") from None
+        return _at_most(data, limit, self.where(name))
 
-class FolderBag(Bag):
-    """The files of one folder; what lies in its sub-folders belongs to others."""
+
+class FolderFiles(Files):
+    """The files of one folder, without those of its sub-folders."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self._folder = str(folder), folder
@@ -62,57 +59,36 @@ class FolderBag(Bag):
     def __contains__(self, name: str) -> bool:
         return (self._folder / name).is_file()
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The file's bytes."""
-        try:
-            with (self._folder / name).open("rb") as file:
-                return _read_at_most(file, limit, self.where(name))
-        except OSError as error:
-            raise InputError(f"cannot read {self.where(name)}: {error.strerror}.") from None
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file of the folder."""
+        return (self._folder / name).open("rb")
 
 
-class _Bounded:
-    """A stream that refuses to give more than a number of bytes, headers and names included."""
+class ArchiveFiles(Files):
+    """The regular files of a tar archive: plain, gz, bz2 or xz, whatever its ending says.
 
-    def __init__(self, stream: IO[bytes], limit: int, where: str) -> None:
-        self._stream, self._limit, self._where, self._given = stream, limit, where, 0
-
-    def expect(self, size: int) -> None:
-        """Refuse before reading what would be too much."""
-        if self._given + size > self._limit:
-            raise InputError(
-                f"{self._where} unpacks to more than the {self._limit:,} bytes that the data set "
-                f"can have: refused."
-            )
-
-    def read(self, size: int) -> bytes:
-        self.expect(size)
-        data = self._stream.read(size)
-        self._given += len(data)
-        return data
-
-
-class ArchiveBag(Bag):
-    """The regular files of a tar archive (plain, gz, bz2 or xz).
-
-    The first pass checks every member and notes where each begins; members that are then read in
-    the archive's order cost one more pass in all.
+    ``limit`` is the number of bytes that the data set can have.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
-        self.source, self._path = str(path), path
-        self._places: dict[str, tuple[int, int]] = {}
-        self._stream: IO[bytes] | None = None
+        self.source = str(path)
+        self._members: dict[str, memoryview] = {}
         try:
             with _decompressed(path) as stream:
-                bounded = _Bounded(stream, limit + SLACK, str(path))
-                with tarfile.open(fileobj=bounded, mode="r|") as archive:  # type: ignore[call-overload]
-                    for member in archive:
-                        self._check(member)
-                        bounded.expect(member.size)
-                        if member.isreg():
-                            name = PurePosixPath(member.name).name
-                            self._places.setdefault(name, (member.offset_data, member.size))
+                content = stream.read(limit + SLACK + 1)
+            if len(content) > limit + SLACK:
+                raise InputError(
+                    f"{path} unpacks to more than the {limit + SLACK:,} bytes that the data set "
+                    f"can have: refused."
+                )
+            # As a stream: else a member of negative size sends the reader back for ever.
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
+                for member in archive:
+                    self._check(member)
+                    if member.isreg():
+                        end = member.offset_data + member.size
+                        data = memoryview(content)[member.offset_data : end]
+                        self._members.setdefault(PurePosixPath(member.name).name, data)
         except InputError:
             raise
         except _DAMAGED as error:
@@ -123,40 +99,24 @@ class ArchiveBag(Bag):
     def _check(self, member: tarfile.TarInfo) -> None:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
-            raise InputError(
-                f"{self._path} holds a path that leaves it ({member.name!r}): refused."
-            )
-        if not (member.isreg() or member.isdir()):
-            raise InputError(f"{self._path} holds a link or a device ({member.name!r}): refused.")
-        if member.sparse is not None:
-            raise InputError(f"{self._path} holds a sparse file ({member.name!r}): refused.")
+            what = "path that leaves it"
+        elif not (member.isreg() or member.isdir()):
+            what = "link or a device"
+        elif member.sparse is not None:
+            what = "sparse file"
+        else:
+            return
+        raise InputError(f"{self.source} holds a {what} ({member.name!r}): refused.")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._places
+        return name in self._members
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The member's bytes."""
-        offset, size = self._places[name]
-        if size > limit:
-            raise _too_long(self.where(name), limit)
-        try:
-            if self._stream is None:
-                self._stream = _decompressed(self._path)
-            self._stream.seek(offset)
-            data = self._stream.read(size)
-        except _DAMAGED as error:
-            raise InputError(f"{self.where(name)} cannot be read ({error}).") from None
-        if len(data) < size:
-            raise InputError(f"{self.where(name)} is cut short: get it again.")
-        return data
-
-    def __del__(self) -> None:
-        if stream := getattr(self, "_stream", None):
-            stream.close()
+    def open(self, name: str) -> IO[bytes]:
+        """Open a member of the archive."""
+        return io.BytesIO(self._members[name])
 
 
 def _decompressed(path: Path) -> IO[bytes]:
-    """The archive's plain bytes, whatever its ending says."""
     with path.open("rb") as file:
         magic = file.read(6)
     for start, opener in ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ", lzma.open), (b"BZh", bz2.open)):
@@ -165,44 +125,36 @@ def _decompressed(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def bags_in(path: Path, limit: int, archives: str = "*") -> Iterator[Bag]:
-    """A file as an archive; a folder and its sub-folders two levels down, one bag each.
+def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
+    """Look for files in an archive, or in a folder and its sub-folders two levels down.
 
-    Files of different folders are never mixed: data sets share file names. Archives in those
-    folders whose names match ``archives`` come after them.
+    Folders are never mixed, since data sets share file names. Archives in folders come last, if
+    their names match the pattern ``archives``.
     """
     if not path.is_dir():
-        yield ArchiveBag(path, limit)
+        yield ArchiveFiles(path, limit)
         return
     found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
-    folders = [f for f in found if f.is_dir() and not _is_hidden(f, path)]
-    for folder in folders:
-        yield FolderBag(folder)
+    hidden = [any(part.startswith(".") for part in f.relative_to(path).parts) for f in found]
+    folders = [f for f, hide in zip(found, hidden, strict=True) if f.is_dir() and not hide]
+    yield from map(FolderFiles, folders)
     for folder in folders:
         for file in sorted(folder.glob(archives)):
             if file.is_file() and file.name.endswith(ENDINGS):
-                yield ArchiveBag(file, limit)
-
-
-def _is_hidden(folder: Path, top: Path) -> bool:
-    return any(part.startswith(".") for part in folder.relative_to(top).parts)
+                yield ArchiveFiles(file, limit)
 
 
 def gunzip(data: bytes, limit: int, where: str) -> bytes:
-    """Decompress at most ``limit`` bytes; a truncated or damaged stream is refused."""
+    """Decompress gzip data of at most ``limit`` bytes."""
     try:
         with gzip.open(io.BytesIO(data)) as file:
-            return _read_at_most(file, limit, where)
+            unpacked = file.read(limit + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{where} is truncated or damaged ({error}): get it again.") from None
+    return _at_most(unpacked, limit, where)
 
 
-def _read_at_most(file: _Readable, limit: int, where: str) -> bytes:
-    data = file.read(limit + 1)
+def _at_most(data: bytes, limit: int, where: str) -> bytes:
     if len(data) > limit:
-        raise _too_long(where, limit)
+        raise InputError(f"{where} has more than the {limit:,} bytes it can have: refused.")
     return data
-
-
-def _too_long(where: str, limit: int) -> InputError:
-    return InputError(f"{where} has more than the {limit:,} bytes it can have: refused.")

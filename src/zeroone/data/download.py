@@ -6,28 +6,23 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
-from zeroone.data.registry import Remote
+from zeroone.data.published import Remote
+from zeroone.data.registry import Report
 from zeroone.utils.checks import InputError
 
-Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 BLOCK = 2**18
-TRIES = 4
+TRIES = 4  # in a row, without a byte received
 FIRST_PAUSE = 0.5  # seconds; doubled after each failure
 TIMEOUT = 30.0
 
 
-class _CannotWrite(Exception):  # noqa: N818 - told apart from what the network does
-    """The disk refuses; the cause is the OSError."""
+def download(remote: Remote, folder: Path, limit: int, report: Report | None = None) -> Path:
+    """Download a file, or the rest of it.
 
-
-def fetch(remote: Remote, folder: Path, limit: int, report: Report | None = None) -> Path:
-    """Download a file into the folder and give its path; what was cut is taken up again.
-
-    A part that has been read stays as ``NAME.part`` for the next call. If a file that was put
-    together from parts has the wrong digest, it is fetched once more from the start.
+    What was received stays as ``NAME.part`` for the next call. A file that was put together from
+    pieces and has the wrong digest is fetched once more from the start.
     """
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     if target.is_file() and _sha256(target) == remote.sha256:
@@ -44,47 +39,39 @@ def fetch(remote: Remote, folder: Path, limit: int, report: Report | None = None
             f"{remote.name} from {remote.url} has the wrong checksum ({found[:12]}...): it was "
             f"deleted; try again, or give your own copy with --from FILE."
         )
-    part.replace(target)
-    return target
+    return part.replace(target)
 
 
 def _receive_all(remote: Remote, part: Path, limit: int, report: Report | None) -> bool:
     """Receive until the file is whole; tell whether it came in more than one piece."""
-    tries = pieces = 0
+    failures = pieces = 0
     while True:
-        before = part.stat().st_size if part.exists() else 0
+        before = _size(part)
+        pieces += 1
         try:
-            pieces += 1
             _receive(remote, part, limit, report)
             return pieces > 1
         except InputError:
             raise
-        except _CannotWrite as error:
-            part.unlink(missing_ok=True)
-            raise InputError(
-                f"cannot write {part}: {error}; free some space, or choose another --data-dir."
-            ) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            grown = part.exists() and part.stat().st_size > before
-            tries = _next_try(error, remote, part, 0 if grown else tries)
+            failures = 1 if _size(part) > before else failures + 1
+            _give_up_or_wait(error, remote, part, failures)
 
 
-def _next_try(error: Exception, remote: Remote, part: Path, tries: int) -> int:
-    """Wait and count a failure, or give up with a sentence."""
+def _give_up_or_wait(error: Exception, remote: Remote, part: Path, failures: int) -> None:
     if isinstance(error, urllib.error.HTTPError):
         if error.code == 416:  # the part is longer than the file
             part.unlink(missing_ok=True)
         elif error.code < 500 and error.code != 429:
             raise InputError(f"{remote.url} answers {error.code} {error.reason}.") from None
     reason = getattr(error, "reason", error)
-    if tries + 1 >= TRIES or isinstance(reason, socket.gaierror):
+    if failures >= TRIES or isinstance(reason, socket.gaierror):
         raise InputError(f"{remote.url} cannot be reached ({reason}).") from None
-    time.sleep(FIRST_PAUSE * 2**tries)
-    return tries + 1
+    time.sleep(FIRST_PAUSE * 2 ** (failures - 1))
 
 
 def _receive(remote: Remote, part: Path, limit: int, report: Report | None) -> None:
-    done = part.stat().st_size if part.exists() else 0
+    done = _size(part)
     headers = {"User-Agent": "zeroone", "Accept-Encoding": "identity"}
     if done:
         headers["Range"] = f"bytes={done}-"
@@ -95,11 +82,7 @@ def _receive(remote: Remote, part: Path, limit: int, report: Report | None) -> N
                 f"{remote.url} answers with a web page in place of {remote.name}: try again "
                 f"later, or give your own copy with --from FILE."
             )
-        answered = response.headers.get("Content-Range", "")
-        if response.status != 206 or not answered.startswith(f"bytes {done}-"):
-            if response.status == 206:
-                part.unlink(missing_ok=True)
-                raise http.client.HTTPException(f"another piece than asked for: {answered}")
+        if response.status != 206:
             done = 0  # the whole file comes, whatever was asked
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
@@ -120,7 +103,15 @@ def _append(part: Path, block: bytes, done: int) -> None:
         with part.open("ab" if done else "wb") as file:
             file.write(block)
     except OSError as error:
-        raise _CannotWrite(error.strerror or str(error)) from None
+        part.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write {part}: {error.strerror or error}; free some space, or choose another "
+            f"--data-dir."
+        ) from None
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
 def _sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""``--data``: from what a user types to arrays."""
+"""From the data that a user names to arrays."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from zeroone.data.embedded import EMBEDDED, load_embedded
 from zeroone.data.registry import REGISTRY
 from zeroone.data.shards import is_sharded, load_shards
-from zeroone.data.sources import from_cache
 from zeroone.data.splits import Split
 from zeroone.data.user_files import (
     find_columns,
@@ -25,19 +23,22 @@ from zeroone.utils.checks import InputError, nearest
 
 
 def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
-    """An embedded set, one of the registry, a ``.npz`` or ``.csv`` file, images, or shards."""
-    if name in EMBEDDED:
-        return load_embedded(name)
+    """Load a registered data set, a ``.npz`` or ``.csv`` file, or a folder of images or shards.
+
+    Args:
+        name: The data set's name, or a path.
+        data_dir: Where registered data sets are kept; None for the default cache.
+        label: The label column of a ``.csv`` file; None for the last one.
+    """
     if name in REGISTRY:
-        return from_cache(REGISTRY[name], data_dir)
+        return REGISTRY[name].load(data_dir)
     path = Path(name)
     if path.is_dir():
         return load_shards(path) if is_sharded(path) else load_image_folder(path)
     if path.suffix not in (".npz", ".csv"):
-        known = [*EMBEDDED, *REGISTRY]
         raise InputError(
-            f"unknown data {name!r}; give {', '.join(known)}, a .npz or .csv file, or a folder of "
-            f"images.{nearest(name, known)}"
+            f"unknown data {name!r}; give {', '.join(REGISTRY)}, a .npz or .csv file, or a folder "
+            f"of images.{nearest(name, REGISTRY)}"
         )
     if not path.is_file():
         raise InputError(f"there is no data file {path}.")
@@ -45,7 +46,7 @@ def load_data(name: str, *, data_dir: Path | None = None, label: str | None = No
 
 
 def in_order(split: Split, wanted: Sequence[str] | None) -> Split:
-    """The columns that a network takes, found by their names if both sides know them."""
+    """Pick the columns that a network takes, by their names if both sides have them."""
     if wanted is None or split.feature_names is None or tuple(wanted) == split.feature_names:
         return split
     columns = find_columns(split.name, split.feature_names, wanted)
@@ -56,7 +57,7 @@ def in_order(split: Split, wanted: Sequence[str] | None) -> Split:
 def load_inputs(
     path: Path, label: str | None = None, wanted: Sequence[str] | None = None
 ) -> NDArray[Any]:
-    """The array X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
+    """Load X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
     if path.suffix not in (".npz", ".csv"):
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
     if not path.is_file():

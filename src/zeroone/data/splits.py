@@ -1,4 +1,4 @@
-"""Data as they come: parts and labels, encoded and cut."""
+"""Samples and labels in a training and a test part; labels as class numbers; stratified cuts."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ from zeroone.utils.checks import InputError
 
 @dataclass(frozen=True)
 class Split:
-    """A training part and, perhaps, a test part; labels as they came."""
+    """A training part and perhaps a test part, with the labels that the user has."""
 
     name: str
     X: NDArray[Any]
@@ -34,11 +34,11 @@ class Split:
         return None if self.X_test is None or self.y_test is None else (self.X_test, self.y_test)
 
     def class_name(self, label: Any) -> str:
-        """A label as people call it."""
+        """Return the name that people know a label by."""
         return str(label) if self.class_names is None else self.class_names[int(label)]
 
     def digest(self) -> str:
-        """A fingerprint of all samples and labels, as they came."""
+        """Return a SHA-256 digest of all samples and labels."""
         digest = hashlib.sha256()
         for array in (self.X, self.y, *(self.test or ())):
             digest.update(f"{array.dtype} {array.shape}".encode())
@@ -55,7 +55,7 @@ class Split:
 
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
-    """Class numbers from 0 and the sorted class labels they stand for."""
+    """Return class numbers from 0, and the sorted labels that they stand for."""
     labels = _label_vector(y, n_samples)
     if labels.dtype.kind not in "biufU":
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
@@ -79,9 +79,9 @@ def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
 
 
 def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samples: int) -> Tensor:
-    """Class numbers of labels a network knows; -1, which no prediction equals, for others.
+    """Turn labels into the class numbers of a network; unknown labels become -1.
 
-    A file of whole numbers and one of text may name the same classes: what is written alike is one.
+    Labels that are written alike are one class: 3 in a file of numbers, "3" in a file of text.
     """
     labels = _label_vector(y, n_samples)
     number = {str(label): code for code, label in enumerate(classes)}
@@ -97,10 +97,10 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
 def stratified_cut(
     y: NDArray[Any], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers of (the rest, the cut): the cut takes ``share`` of every class, by the seed.
+    """Cut off a share of every class at random; return the rows of the rest and of the cut.
 
-    It has ceil(share * N) samples, what rounding leaves over going to the classes with the largest
-    remainders; fewer only where a class would be left without a sample.
+    The cut has ceil(share * N) samples: those that rounding leaves over come from the classes with
+    the largest remainders. It has fewer only where a class would be left without a sample.
     """
     if not 0 < share < 1:
         raise InputError(f"the share to cut off must lie strictly between 0 and 1, got {share!r}.")

@@ -1,13 +1,13 @@
-"""A user's own data: ``.npz`` with X and y, ``.csv`` with a label column, a folder of images."""
+"""Users' own data: ``.npz`` with X and y, ``.csv`` with a label column, a folder of images."""
 
 import csv
 import math
-import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +18,25 @@ from zeroone.utils.checks import InputError, nearest
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 GREY = ("1", "L", "LA")
+_DAMAGED_NPZ = (ValueError, OSError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error)
 
 
 @dataclass
 class Table:
-    """A ``.csv`` file: the names of its columns (made up where ``header`` is False), its cells."""
+    """The columns of a ``.csv`` file; their names are made up if it has no header."""
 
     names: list[str]
     rows: list[list[str]]
     header: bool
 
     def pick(self, columns: list[int]) -> "Table":
-        """These columns."""
+        """Keep some columns, in that order."""
         rows = [[row[c] for c in columns] for row in self.rows]
         return Table([self.names[c] for c in columns], rows, self.header)
 
 
 def load_npz(path: Path) -> Split:
-    """X, y and perhaps X_test, y_test.
+    """Load X, y and perhaps X_test, y_test.
 
     X is a matrix, or images: (N, height, width) or (N, channels, height, width).
     """
@@ -64,24 +65,16 @@ def load_npz(path: Path) -> Split:
 
 
 def _rows(X: Any) -> Any:
-    """One sample a row."""
+    """Flatten each sample to a row."""
     return None if X is None else X.reshape(len(X), math.prod(X.shape[1:]))
 
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """The arrays of a ``.npz`` file, the needed ones among them."""
+    """Read all arrays of a ``.npz`` file, which must have the needed ones."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        AttributeError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ):
+    except _DAMAGED_NPZ:
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
             f"objects in place of plain arrays."
@@ -93,17 +86,14 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 
 def load_csv(path: Path, label: str | None = None) -> Split:
-    """Numbers and one label column: the one named, else the last. A header line is optional."""
+    """Load numbers and labels; the label column is the one named, else the last."""
     table = _read_table(path, label)
     names = table.names
-    if label is None:
-        column = len(names) - 1
-    elif label in names:
-        column = names.index(label)
-    else:
+    if label is not None and label not in names:
         raise InputError(
             f"{path} has no column {label!r} (found: {', '.join(names)}).{nearest(label, names)}"
         )
+    column = len(names) - 1 if label is None else names.index(label)
     if table.header and names[0] == "":
         raise InputError(
             f"{path}: the first column has no name; if it numbers the rows, leave it out (with "
@@ -121,9 +111,9 @@ def load_csv(path: Path, label: str | None = None) -> Split:
 def load_csv_inputs(
     path: Path, label: str | None = None, wanted: Sequence[str] | None = None
 ) -> NDArray[np.float64]:
-    """The columns ``wanted`` of a ``.csv`` file, in their order, if it has a header.
+    """Load the columns ``wanted`` of a ``.csv`` file, in that order.
 
-    Without a header, or if nothing is known of columns, all but the label's if it is there.
+    Without a header, or without ``wanted``, load all columns but the label's.
     """
     table = _read_table(path, label, wanted)
     if table.header and wanted is not None:
@@ -132,7 +122,7 @@ def load_csv_inputs(
 
 
 def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the columns are that a network takes."""
+    """Find the columns that a network takes by their names."""
     missing = [name for name in wanted if name not in found]
     if missing:
         raise InputError(
@@ -143,7 +133,6 @@ def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]
 
 
 def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = None) -> Table:
-    """Column names (made up where there is no header) and rows of cells."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -172,9 +161,10 @@ def _is_header(
     label: str | None,
     wanted: Sequence[str] | None = None,
 ) -> bool:
-    """No number in it, the names that are known, or text above a last column of numbers.
+    """Tell whether the first line is a header.
 
-    Or the numbers of the columns, as pandas writes them where there are no names.
+    It is if it holds no number, or a name that is known, or text above a last column of numbers, or
+    the numbers of the columns, as pandas writes them.
     """
     if label in first or not any(map(_is_number, first)):
         return True
@@ -221,18 +211,19 @@ def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
 
 
 def load_image_folder(folder: Path) -> Split:
-    """One sub-folder a class; all images of one size, grey or in colour."""
-    classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    files = [(path, c.name) for c in classes for path in _images(c)]
-    if len({name for _, name in files}) < 2:
+    """Load images of one size, grey or in colour, from one sub-folder a class."""
+    classes = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    files = [p for c in sorted(classes) for p in sorted(c.iterdir()) if _is_image(p)]
+    labels = np.array([path.parent.name for path in files])
+    if len(set(labels)) < 2:
         raise InputError(
             f"{folder} needs a sub-folder of images for each of at least two classes (found "
-            f"{len({name for _, name in files})} with images)."
+            f"{len(set(labels))} with images)."
         )
-    shape = _open_image(files[0][0])[0].shape
+    shape = _open_image(files[0])[0].shape
     pixels = np.empty((len(files), *shape), dtype=np.uint8)
     all_grey = True
-    for k, (path, _) in enumerate(files):
+    for k, path in enumerate(files):
         image, grey = _open_image(path)
         if image.shape != shape:
             raise InputError(
@@ -243,26 +234,22 @@ def load_image_folder(folder: Path) -> Split:
         all_grey &= grey
     planes = pixels[..., :1] if all_grey else pixels
     X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
-    labels = np.array([name for _, name in files])
     return Split(folder.resolve().name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_ENDINGS
 
 
 def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
-    """The pixels as RGB, and whether the file is grey."""
+    """Return the pixels as RGB, and whether the file is grey."""
     from PIL import Image
 
     try:
         with Image.open(path, formats=IMAGE_FORMATS) as image:
-            if image.mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
-                raise InputError(
-                    f"{path} has pixels of more than 8 bits ({image.mode}): convert it."
-                )
-            return np.asarray(image.convert("RGB")), image.mode in GREY
-    except InputError:
-        raise
+            mode, pixels = image.mode, np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path} cannot be read as an image ({error}).") from None
+    if mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
+        raise InputError(f"{path} has pixels of more than 8 bits ({mode}): convert it.")
+    return pixels, mode in GREY

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of networks: checks, files, records, devices, processes, memory."""
+"""Helpers without networks: checks, files, records, devices, processes, memory."""

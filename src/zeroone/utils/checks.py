@@ -1,4 +1,4 @@
-"""One clear sentence for a bad value: every check raises ``InputError`` or returns the value."""
+"""Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
 import math
 from collections.abc import Iterable
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message is one sentence that says why.
+    """The user's input cannot be used; the message is one sentence that says why.
 
-    The command line turns it into exit code 2; any other exception is a fault of ours.
+    The command line turns it into exit code 2. Any other exception is a bug.
     """
 
 
@@ -59,6 +59,6 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
 
 
 def nearest(value: str, words: Iterable[str]) -> str:
-    """A question that names the nearest word, or nothing if none is near."""
+    """Ask whether the user meant the nearest word; an empty string if none is near."""
     near = get_close_matches(str(value), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Where numbers are: the processor, or a GPU."""
+"""The devices that torch can compute on."""
 
 import torch
 
@@ -6,7 +6,7 @@ from zeroone.utils.checks import InputError
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name, if it is here."""
+    """Return the device of that name, after trying it."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):

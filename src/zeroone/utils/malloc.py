@@ -1,17 +1,17 @@
-"""How the C library deals with memory that was freed."""
+"""Settings of the C library's memory allocator."""
 
 import ctypes
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of glibc's mallopt
-LARGEST_TRIM, LARGEST_MMAP = 2**31 - 1, 2**25  # what it accepts
+LARGEST_TRIM, LARGEST_MMAP = 2**31 - 1, 2**25  # the largest values it accepts
 
 
 def keep_freed_memory() -> None:
-    """Keep what a batch freed for the next one, where the C library is glibc.
+    """Keep the memory that one batch frees for the next one, if the C library is glibc.
 
-    It would give large blocks back to the system, which then clears their pages for the next batch:
-    on a convolutional network a fifth of the processor's time. A process of our own may choose;
-    a library must not, so this is called by commands only.
+    By default glibc returns large blocks to the system, which clears their pages for the next
+    batch: a fifth of the time of a convolutional network. Only commands call this, since a library
+    must not change the process of its user.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

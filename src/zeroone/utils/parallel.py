@@ -1,8 +1,8 @@
-"""Several processes that train one network together: torchrun, gloo or nccl, and torch's DDP.
+"""Several processes that train one network: torchrun, gloo or nccl, and torch's DDP.
 
-BCD splits over samples exactly: U and V belong to their samples, and all that a W block needs of
-them are sums. ``DistributedDataParallel`` adds up the gradients of stochastic BCD; the exact solver
-and the scores ask their ``Team`` for sums. Alone, a team has nothing to add.
+BCD splits over samples exactly: U and V belong to their samples, and a W block needs only sums over
+them. ``DistributedDataParallel`` adds up the gradients of stochastic BCD; the exact solver and the
+scores ask their ``Team`` for sums. This module alone knows ``torch.distributed``.
 """
 
 import os
@@ -21,65 +21,65 @@ from torch import Tensor, nn
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 
-NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what torchrun tells a process
+NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # set by torchrun
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
 LONGEST_WAIT = 600.0
 Value = TypeVar("Value")
 
 
 class LostRankError(InputError):
-    """Another rank is gone, or does not answer."""
+    """Another rank is gone or does not answer."""
 
 
 class Team:
-    """One process, alone: all sums are its own."""
+    """One process alone: what it has is what all ranks have."""
 
     rank, size = 0, 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks."""
 
     def largest_(self, tensor: Tensor) -> None:
-        """Replace a tensor by the largest over the ranks, entry by entry."""
+        """Replace a tensor by its largest entries over the ranks."""
 
     def total(self, *numbers: float) -> list[float]:
-        """Sums of numbers, in double precision."""
+        """Sum numbers over the ranks, in double precision."""
         return list(numbers)
 
     def largest(self, *numbers: float) -> list[float]:
-        """The largest over the ranks of each number."""
+        """Find the largest of each number over the ranks."""
         return list(numbers)
 
     def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:  # noqa: ARG002
-        """All ``n`` rows of a tensor, of which this rank has some."""
+        """Join the rows of all ranks to ``n`` rows; ``rows`` are the numbers of this rank's."""
         return own
 
     def first_word(self, value: Value) -> Value:
-        """What the first rank says."""
+        """Return the first rank's value on all ranks."""
         return value
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module whose gradients are the mean over the ranks."""
+        """Make the module's gradients the mean over the ranks."""
         return module
 
     def listen(self, call: Callable[[], Value]) -> Value:
-        """Call what talks to other ranks; a lost one ends this one in one sentence."""
+        """Call a function that talks to other ranks; raise ``LostRankError`` if one is gone."""
         return call()
 
     def describe(self) -> dict[str, Any]:
-        """For a record: how many ranks there are."""
+        """Count the ranks, for a record."""
         return {"count": self.size}
 
     def keep_state_in(self, path: Path) -> None:
-        """Where the state of the run is kept, for whoever has to say how to go on."""
+        """Name the file of the run's state, for the message about a lost rank."""
 
     def slice(self, n: int) -> slice:
-        """The part of n samples that is this rank's, where all ranks have all of them."""
+        """Cut this rank's part from n samples that all ranks have."""
         return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
 
@@ -87,10 +87,7 @@ ALONE = Team()
 
 
 class Ranks(Team):
-    """The processes of ``torch.distributed``'s default group.
-
-    ``halved``: gradients travel as bfloat16.
-    """
+    """The processes of ``torch.distributed``'s default group; ``halved`` sends bfloat16."""
 
     def __init__(self, *, halved: bool = False) -> None:
         from torch import distributed
@@ -101,48 +98,48 @@ class Ranks(Team):
         self.state: Path | None = None
 
     def sum_(self, *tensors: Tensor) -> None:
-        """Each in a message of its own."""
+        """Sum each tensor in a message of its own."""
         for tensor in tensors:
             self.listen(lambda T=tensor: self._distributed.all_reduce(T))  # type: ignore[misc]
 
     def largest_(self, tensor: Tensor) -> None:
-        """Like a sum."""
+        """Find the largest entries in one message."""
         how = self._distributed.ReduceOp.MAX
         self.listen(lambda: self._distributed.all_reduce(tensor, op=how))
 
     def total(self, *numbers: float) -> list[float]:
-        """In one message."""
+        """Sum the numbers in one message."""
         tensor = torch.tensor(numbers, dtype=torch.float64)
         self.sum_(tensor)
         return [float(number) for number in tensor]
 
     def largest(self, *numbers: float) -> list[float]:
-        """In one message."""
+        """Find the largest numbers in one message."""
         tensor = torch.tensor(numbers, dtype=torch.float64)
         self.largest_(tensor)
         return [float(number) for number in tensor]
 
     def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:
-        """Each rank adds its rows to zeros."""
+        """Sum tensors that are zero except for each rank's rows."""
         everyone = torch.zeros(n, *own.shape[1:], dtype=own.dtype, device=own.device)
         everyone[rows] = own
         self.sum_(everyone)
         return everyone
 
     def first_word(self, value: Value) -> Value:
-        """Sent to all."""
+        """Send the first rank's value to all."""
         box = [value]
         cpu = torch.device("cpu")
         self.listen(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """``DistributedDataParallel``."""
+        """Wrap the module in ``DistributedDataParallel``."""
         whole = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
         if self.halved:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-            # By another name: DDP refuses that one on the CPU, where gloo adds up bfloat16, too.
+            # DDP refuses this hook by its name on the CPU, where gloo can add bfloat16 as well.
             def halve(group: Any, bucket: Any) -> Any:
                 return default_hooks.bf16_compress_hook(group, bucket)
 
@@ -151,50 +148,46 @@ class Ranks(Team):
         return whole
 
     def listen(self, call: Callable[[], Value]) -> Value:
-        """A rank that is killed closes its connections, a frozen one is waited for in vain."""
+        """Notice lost ranks: a killed one closes its connections, a frozen one times out."""
         try:
             return call()
         except RuntimeError as error:
             if not _is_about_ranks(error):
                 raise
-            sentence = f"another rank was lost ({_first_line(error)}); {self._hint()}."
+            hint = "nothing was kept yet: the same command begins again"
+            if self.state is not None and self.state.is_file():
+                hint = f"the same command with --resume goes on from {self.state}"
+            sentence = f"another rank was lost ({_first_line(error)}); {hint}."
             raise LostRankError(sentence) from None
 
-    def _hint(self) -> str:
-        if self.state is None or not self.state.is_file():
-            return "nothing was kept yet: the same command begins again"
-        return f"the same command with --resume goes on from {self.state}"
-
     def keep_state_in(self, path: Path) -> None:
-        """It is named when a rank is lost."""
+        """Keep the path."""
         self.state = path
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank has of a batch: which of its ``total`` samples, by their places in it.
+    """A rank's samples of a batch."""
 
-    ``places`` None is for all of them.
-    """
-
-    total: int
-    places: Tensor | None = None
+    total: int  # samples of the whole batch
+    places: Tensor | None = None  # of this rank's samples in the batch; None for all
 
     def of(self, everyone: Tensor) -> Tensor:
-        """The rows of this rank, of something that was made for the whole batch."""
+        """Pick this rank's rows of a tensor that was made for the whole batch."""
         return everyone if self.places is None else everyone[self.places]
 
 
 def restarts() -> int:
-    """How often torchrun has started this process anew."""
+    """Count how often torchrun has started this process again."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
 def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
-    """The team of the processes that torchrun started; alone where there is just one.
+    """Join the processes that torchrun started; a process without torchrun is alone.
 
-    A rank that is lost ends the others in one sentence. Wrong input is told by the first rank.
+    When a rank is lost, the others print one sentence and exit with code 2. When the input is
+    wrong, only the first rank says so.
     """
     if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
@@ -223,27 +216,27 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         os._exit(2)
     except InputError:
         if not ranks.is_first:
-            raise SystemExit(2) from None  # the first rank has said it
+            raise SystemExit(2) from None
         raise
     else:
         distributed.destroy_process_group()
 
 
 def _open_store() -> Any:
-    """Where the ranks meet. After a restart, what was said before does not count."""
+    """Open the store where the ranks meet; each restart has its own keys in it."""
     from torch import distributed
 
-    made: Any = distributed  # its stores are not declared
+    made: Any = distributed  # torch does not declare its stores
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    keep = os.environ["RANK"] == "0" and not by_launcher  # where nobody else keeps the store
+    is_master = os.environ["RANK"] == "0" and not by_launcher
     wait = timedelta(seconds=LONGEST_WAIT)
-    store = made.TCPStore(host, port, is_master=keep, timeout=wait)
+    store = made.TCPStore(host, port, is_master=is_master, timeout=wait)
     return made.PrefixStore(f"zeroone-{restarts()}", store)
 
 
 def _take_gpu(device: str) -> bool:
-    """On a machine with several, each rank takes the GPU of its local number. Whether it is one."""
+    """Take the GPU of this rank's local number; return whether the device is a GPU."""
     if find_device(device).type != "cuda":
         return False
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -256,16 +249,15 @@ def _take_gpu(device: str) -> bool:
 
 
 def _is_about_ranks(error: RuntimeError) -> bool:
-    """Whether an error is one of talking to other ranks, not of a computation here."""
+    """Tell an error in talking to other ranks from one in a computation here."""
     from torch import distributed
 
-    if isinstance(error, distributed.DistError):
-        return True
     said = str(error).lower()
-    return any(word in said for word in ("gloo", "nccl", "connection", "timed out", "timeout"))
+    words = ("gloo", "nccl", "connection", "timed out", "timeout")
+    return isinstance(error, distributed.DistError) or any(word in said for word in words)
 
 
 def _first_line(error: BaseException) -> str:
-    """What it says, without the file of torch's own that says it."""
+    """Return what an error says, without the name of torch's file at its start."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return re.sub(r"^\[[^]]*\]\s*", "", line).split(". ")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""A run's record: everything needed to believe a number, or to make it again, as JSON."""
+"""A run's record as JSON: all that is needed to trust its numbers or to reproduce them."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The start of a record; what was measured is added under further keys."""
+    """Begin a record; callers add what they measure under further keys."""
     return {
         "schema": SCHEMA,
         "kind": kind,
@@ -37,12 +37,12 @@ def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]
 
 
 def write_record(path: Path, record: dict[str, Any]) -> Path:
-    """Write a record, all or nothing; a value that is not a finite number becomes null."""
+    """Write a record, all or nothing; NaN and infinity become null."""
     return write_json(path, _finite(record))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record that ``write_record`` wrote; anything else is refused in one sentence."""
+    """Read a record that ``write_record`` wrote."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def is_errors(values: Any, of: Sized) -> bool:
-    """Whether it is a list of error rates, one for each ``of`` these."""
+    """Tell whether the values are a list of error rates, one for each item of ``of``."""
     return (
         isinstance(values, list)
         and len(values) == len(of)
@@ -62,7 +62,7 @@ def is_errors(values: Any, of: Sized) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were made on."""
+    """Describe the machine and the versions that numbers depend on."""
     return {
         "platform": platform.platform(),
         "processor": _processor(),
@@ -74,7 +74,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with '+' if files differ from it; None outside a checkout."""
+    """Name the source tree's commit, with '+' if files differ; None outside a checkout."""
     here = Path(__file__).parents[1]  # the package
     head = _git(here, "log", "-1", "--format=%H", "--", ".")
     if not head:
@@ -85,7 +85,7 @@ def commit() -> str | None:
 
 
 def code() -> str | None:
-    """The identity of the package's own files: other than the commit, only they change it."""
+    """Name the state of the package's own files, which other files do not change."""
     here = Path(__file__).parents[1]
     top = _git(here, "rev-parse", "--show-prefix").rstrip("/")
     tree = _git(here, "rev-parse", f"HEAD:{top}") if top else ""
@@ -93,7 +93,7 @@ def code() -> str | None:
     return tree + ("+" if changed else "") if tree else None
 
 
-@cache  # what this process has loaded does not change with the files
+@cache  # the code that this process has loaded does not change with the files
 def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
@@ -118,7 +118,7 @@ def _processor() -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN, no infinity and no numbers of numpy's own."""
+    """Replace what JSON lacks: NaN, infinity and numpy's numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, dict):

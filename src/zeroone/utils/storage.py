@@ -1,4 +1,4 @@
-"""Files on disk: written all or nothing, read with suspicion, never unpickled."""
+"""Files that are written all or nothing, checked when they are read, and never unpickled."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from zeroone.utils.checks import InputError
 
-MODEL = "zeroone"  # the key under which a safetensors file of that kind keeps its header
+MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
 STATE = "zeroone-state"
 WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
@@ -24,26 +24,29 @@ WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; move it there if the block succeeds, else remove it.
+    """Yield a temporary path; move it to ``path`` if the block succeeds, else remove it.
 
-    A reader sees the old file or the new one, never a half-written one. Of a link, what it points
-    to is replaced; what is no file (a pipe, the standard output) is written into.
+    A reader sees the old file or the new one, never a half-written one. A link stays, and the file
+    it points to is replaced. A pipe or the standard output is written to.
     """
-    if is_stream(path):
-        yield from _streaming(path)
-        return
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    streams = is_stream(path)
+    path = _behind_link(path)
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist.")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        folder = None if streams else path.parent
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from None
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        _flush(temporary)
+        if streams:
+            path.write_bytes(temporary.read_bytes())
+            return
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # else power may fail between the name and the content
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -55,30 +58,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is there and neither a file nor a folder."""
+    """Tell whether there is something that is neither a file nor a folder."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _streaming(path: Path) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = Path(folder) / "content"
-        temporary.touch()
-        yield temporary
-        try:
-            with path.open("wb") as stream:
-                stream.write(temporary.read_bytes())
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}.") from None
-
-
-def _flush(path: Path) -> None:
-    """Have the content on the disk before the name points to it: power may fail too."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _behind_link(path: Path) -> Path:
+    return Path(os.path.realpath(path)) if path.is_symlink() and not is_stream(path) else path
 
 
 def make_folder(folder: Path) -> Path:
-    """The folder, made if it is not there."""
+    """Make the folder if it is missing, and return it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,12 +76,12 @@ def make_folder(folder: Path) -> Path:
 
 
 def check_writable(path: Path) -> Path:
-    """Find out before hours of work whether a file can be written there."""
+    """Check that a file can be written there, before hours of work."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder.")
     if is_stream(path):
         return path
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    path = _behind_link(path)
     probe = path.with_name(f".{path.name}.probe")
     with replacing(probe):
         pass
@@ -101,7 +90,7 @@ def check_writable(path: Path) -> Path:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a killed process left of an unfinished ``replacing(path)``."""
+    """Remove the temporary files of a ``replacing(path)`` that was killed."""
     for leftover in path.parent.glob(f".{path.name}.*"):
         leftover.unlink(missing_ok=True)
 
@@ -120,7 +109,7 @@ def write_tensors(
     """Write tensors, a JSON header and their checksum as one safetensors file, all or nothing."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(header)
-    # One key, since several would be written in any order: the same content, the same bytes.
+    # One key: several would be written in any order, and the same content be other bytes.
     metadata = {kind: f"{checksum(text, contiguous)} {text}"}
     with replacing(path) as temporary:
         try:
@@ -136,13 +125,15 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
         raise InputError(f"there is no {WHAT[kind]} file {path}.")
     try:
         with safe_open(path, framework="pt") as file:
-            digest, text = _split_metadata(path, kind, file.metadata() or {})
-            header = _read_header(path, text, newest)
-            # Copied into memory of torch's own: products depend, in the last bit, on alignment.
+            metadata = file.metadata() or {}
+            if kind not in metadata:
+                raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
+            digest, _, text = metadata[kind].partition(" ")
+            header = _read_header(path, digest, text, newest)
+            # Copied, for torch's own alignment: the last bits of products depend on it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except InputError:
         raise
-    # Torch's own, of shapes that no tensor can have: they are many lines long.
     except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
     if digest != checksum(text, tensors):
@@ -155,14 +146,14 @@ def checksum(text: str, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # A copy: a single number may have any stride, with which torch refuses to view its bytes.
+        # Copied, since torch refuses to view the bytes of a single number with an odd stride.
         row = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)
         digest.update(row.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def kind_of(path: Path) -> str | None:
-    """Which of the kinds a file says it is."""
+    """Return the kind that a file's header names; None if it is no file of ours."""
     if not path.is_file():
         return None
     try:
@@ -174,7 +165,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read a model: only finite floating point numbers can be one."""
+    """Read a model, all of whose numbers must be finite."""
     header, tensors = read_tensors(path, MODEL, newest)
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
@@ -182,17 +173,9 @@ def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tenso
     return header, tensors
 
 
-def _split_metadata(path: Path, kind: str, metadata: dict[str, str]) -> tuple[str, str]:
-    """The checksum and the header, still as text."""
-    if kind not in metadata:
-        raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
-    digest, _, text = metadata[kind].partition(" ")
+def _read_header(path: Path, digest: str, text: str, newest: int) -> dict[str, Any]:
     if len(digest) != hashlib.sha256().digest_size * 2:
         raise InputError(f"{path} has no checksum: it is damaged, or older than zeroone's first.")
-    return digest, text
-
-
-def _read_header(path: Path, text: str, newest: int) -> dict[str, Any]:
     try:
         header: dict[str, Any] = json.loads(text)
         version = header["version"]
