@@ -27,7 +27,7 @@ function readNetwork(data) {
       ...stage,
       main: map(stage.main),
       shortcut: map(stage.shortcut),
-      limits: decodeNumbers(stage.limits, "int32"),
+      thresholds: decodeNumbers(stage.thresholds, "int32"),
     })),
   };
 }
@@ -64,7 +64,7 @@ function addDense(map, V, sums) {
 /** The same for what one window of a convolution sees. */
 function addWindow(map, V, y, x, sums) {
   const { weights, units, kernel, stride, padding } = map;
-  const [channels, height, width] = map.shape;
+  const [channels, height, width] = map.shape_in;
   let place = 0;
   for (let c = 0; c < channels; c++) {
     for (let ky = 0; ky < kernel; ky++) {
@@ -86,11 +86,11 @@ function imageBits(stage, V, earlier) {
   const [units, rows, columns] = stage.out;
   const bits = new Uint8Array(units * rows * columns);
   const sums = new Int32Array(units);
-  const byPosition = stage.limits.length > units;
+  const byPosition = stage.thresholds.length > units;
   let limit = 0;
   const compare = (position) => {
     for (let j = 0; j < units; j++) {
-      if (sums[j] > stage.limits[limit + j]) bits[j * rows * columns + position] = 1;
+      if (sums[j] > stage.thresholds[limit + j]) bits[j * rows * columns + position] = 1;
     }
     if (byPosition) limit += units;
   };
@@ -123,11 +123,11 @@ function run(network, sample) {
     const sums = new Int32Array(stage.main.units);
     addDense(stage.main, below, sums);
     if (stage.shortcut) addDense(stage.shortcut, earlier, sums);
-    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.limits[j] ? 1 : 0)));
+    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.thresholds[j] ? 1 : 0)));
   }
   const last = network.stages[network.stages.length - 1];
   const scores = new Int32Array(last.main.units);
   addDense(last.main, V[V.length - 1], scores);
-  for (let j = 0; j < scores.length; j++) scores[j] += last.limits[j];
+  for (let j = 0; j < scores.length; j++) scores[j] += last.thresholds[j];
   return { scores, bits: V.slice(1) };
 }
