@@ -50,17 +50,8 @@ class ByteLayer:
         """Write the bits of at most SAMPLES samples, or scores if ``out`` is int32."""
         n_quads = self.width // QUAD
         found = np.empty(len(V) * (n_quads + 1), np.uint64)
-        library.add_bytes(
-            address(V),
-            len(V),
-            n_quads,
-            address(self.weights),
-            address(self.roomy),
-            len(self.weights),
-            address(self.limits),
-            address(found),
-            *_destination(out),
-        )
+        layer = _layer(n_quads, self.weights, self.roomy, self.limits)
+        library.add_bytes(address(V), len(V), *layer, address(found), *_destination(out))
 
 
 class BitLayer:
@@ -78,19 +69,14 @@ class BitLayer:
         """Write the bits of at most SAMPLES samples, or scores if ``out`` is int32."""
         offsets = np.empty(len(V) * self.width // QUAD, np.uint16)
         memory = np.empty(library.workspace_bytes(), np.uint8)
-        library.add_bits(
-            address(V),
-            len(V),
-            V.shape[1],
-            len(self.full),
-            address(self.weights),
-            address(self.full),
-            len(self.weights),
-            address(self.limits),
-            address(offsets),
-            address(memory),
-            *_destination(out),
-        )
+        layer = _layer(len(self.full), self.weights, self.full, self.limits)
+        rooms = address(offsets), address(memory)
+        library.add_bits(address(V), len(V), V.shape[1], *layer, *rooms, *_destination(out))
+
+
+def _layer(n_parts: int, tiles: Weights, flags: Bytes, limits: Sums) -> tuple[Any, ...]:
+    """The arguments of a kernel that describe a layer."""
+    return n_parts, address(tiles), address(flags), len(tiles), address(limits)
 
 
 def _destination(out: NDArray[Any]) -> tuple[ctypes.c_void_p, ctypes.c_void_p | None, int]:

@@ -4,7 +4,6 @@ A single sample spends its time on reading weights. The kernel reads only the we
 bits that are not 0.
 """
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,8 @@ from zeroone.deploy.kernel_batch import address, is_dense, padded
 LEAST_WEIGHTS, LEAST_UNITS, MOST_PADDED = 5 * 10**5, 64, 1.5
 MOST_READ, MOST_READ_OF_BYTES = 0.65, 0.35
 BITS_ON = 0.5  # of a hidden layer, roughly
-
-
-class CLayer(ctypes.Structure):
-    """``struct layer`` in single.c."""
-
-    _fields_ = (
-        ("weights", ctypes.c_void_p),
-        ("limits", ctypes.c_void_p),
-        ("inputs", ctypes.c_int32),
-        ("units", ctypes.c_int32),
-    )
+# struct layer in single.c
+LAYER = np.dtype([("weights", "uintp"), ("limits", "uintp"), ("inputs", "i4"), ("units", "i4")])
 
 
 class SingleNetwork:
@@ -39,16 +29,11 @@ class SingleNetwork:
 
     def __init__(self, network: IntegerNetwork, library: Any) -> None:
         self.network, self.library = network, library
-        self._arrays = [_arrays(stage) for stage in network.stages]  # what the structures point to
-        shapes = [(len(weights) - 1, weights.shape[1]) for weights, _ in self._arrays]
-        self._in_c = (CLayer * len(shapes))(
-            *(
-                CLayer(address(weights), address(limits), *shape)
-                for (weights, limits), shape in zip(self._arrays, shapes, strict=True)
-            )
+        self._arrays = [_arrays(stage) for stage in network.stages]  # LAYER points to them
+        self._layers = np.array(
+            [(W.ctypes.data, t.ctypes.data, len(W) - 1, len(t)) for W, t in self._arrays], LAYER
         )
-        self._n_units = shapes[-1][1]
-        self._widest = max(map(max, shapes)) + ROWS
+        self._widest = int(max(self._layers["inputs"].max(), self._layers["units"].max())) + ROWS
 
     @staticmethod
     def of(network: IntegerNetwork) -> "SingleNetwork | None":
@@ -59,13 +44,13 @@ class SingleNetwork:
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples."""
         q = self.network.inputs.apply(raw)
-        scores = np.empty((len(q), self._n_units), np.int32)
+        scores = np.empty((len(q), int(self._layers["units"][-1])), np.int32)
         # For each unit: the index of a row, a sum, a part of a sum in 16 bits, and a bit.
         memory = np.empty(self._widest * (4 + 4 + 2 + 1), np.uint8)
         for sample, made in zip(q, scores, strict=True):
             self.library.score_one(
-                self._in_c,
-                len(self._in_c),
+                address(self._layers),
+                len(self._layers),
                 address(sample),
                 self._widest,
                 address(memory),

@@ -22,7 +22,6 @@ from zeroone.deploy.integer_form import (
     IntegerNetwork,
     Map,
     Stage,
-    Sums,
     largest_sums,
 )
 from zeroone.nn.inputs import check_inputs, check_width
@@ -60,14 +59,11 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
             "the model does not say what its inputs look like: give data of their kind, --data."
         )
     inputs = _inputs(small, ranges)
-    stages, rates = [], []
-    for i in range(len(small.layers)):
-        stage, rate = _stage(small, i, inputs)
-        stages.append(stage)
-        rates.append(rate)
-    classes = list(small.classes)
-    made = IntegerNetwork(inputs, stages, classes, small.head, 1 / rates[-1], small.feature_names)
-    return without_idle(made)
+    made = [_stage(small, i, inputs) for i in range(len(small.layers))]
+    stages, unit = [stage for stage, _ in made], 1 / made[-1][1]
+    return without_idle(
+        IntegerNetwork(inputs, stages, list(small.classes), small.head, unit, small.feature_names)
+    )
 
 
 def _check(network: Network) -> None:
@@ -137,8 +133,10 @@ def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
         None if shortcut is None else _as_map(shortcut, shortcut.linear.double() * rate[:, None]),
         layer.skip,
     )
-    whole = _offsets(-limits, i) if last else _thresholds(limits, draft, 1 if i else 255)
-    return replace(draft, thresholds=whole), float(rate[0])
+    whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
+    if last and bool((whole.abs() > MOST).any()):
+        raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
+    return replace(draft, thresholds=whole.to(torch.int32).numpy()), float(rate[0])
 
 
 def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
@@ -146,22 +144,13 @@ def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (limits.ndim - 1))
 
 
-def _thresholds(limits: Tensor, stage: Stage, largest: int) -> Sums:
+def _thresholds(limits: Tensor, stage: Stage, largest: int) -> Tensor:
     """Round limits down: an integer exceeds a limit if it exceeds the integer below it.
 
     A limit out of reach becomes the nearest one that no sum, or every sum, exceeds.
     """
     reach = _per_unit(torch.from_numpy(largest_sums(stage, largest)).double(), limits)
-    whole = torch.maximum(torch.minimum(torch.floor(limits), reach), -reach - 1)
-    values: Sums = whole.to(torch.int32).numpy()
-    return values
-
-
-def _offsets(offsets: Tensor, i: int) -> Sums:
-    if bool((offsets.abs() > MOST).any()):
-        raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
-    values: Sums = torch.round(offsets).to(torch.int32).numpy()
-    return values
+    return torch.maximum(torch.minimum(torch.floor(limits), reach), -reach - 1)
 
 
 def _has_few_values(W: Tensor, sizes: Tensor) -> Tensor:

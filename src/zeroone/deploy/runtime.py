@@ -83,10 +83,13 @@ class IntegerModel:
 
     def engine(self, raw: NDArray[Any]) -> Engine:
         """Choose the fastest engine for these checked samples."""
-        if len(raw) == 1 and self._single_pays(raw) and self.single is not None:
-            return self.single.scores
-        if len(raw) > 1 and self._native_pays(len(raw)) and self.native is not None:
-            return self.native.scores
+        fast: SingleNetwork | NativeNetwork | None = None
+        if len(raw) == 1:
+            fast = self.single if self._single_pays(raw) else None
+        elif pays(self.network, len(raw)) and (kernels().pay or not self.has_session):
+            fast = self.native
+        if fast is not None:
+            return fast.scores
         return self._by_session if self.has_session else self.network.score_checked
 
     def _single_pays(self, raw: NDArray[Any]) -> bool:
@@ -95,9 +98,6 @@ class IntegerModel:
             return False
         self._singles += 1
         return self._singles > MANY or are_there()
-
-    def _native_pays(self, n_samples: int) -> bool:
-        return pays(self.network, n_samples) and (kernels().pay or not self.has_session)
 
     def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
