@@ -27,28 +27,6 @@ SUFFIXES = {"uint32": "u", "float32": "f"}
 
 
 @dataclass(frozen=True)
-class Table:
-    """A constant array."""
-
-    name: str
-    values: NDArray[Any]
-
-    @property
-    def type(self) -> str:
-        """The type of its values in C."""
-        return TYPES[self.values.dtype.name]
-
-    @property
-    def lines(self) -> str:
-        """Its values as C literals; the digits of a float identify it among all float32 numbers."""
-        suffix = SUFFIXES.get(self.values.dtype.name, "")
-        words = [f"{word}{suffix}," for word in self.values.astype(str).tolist()]
-        per_line = 16 if self.values.dtype == np.int8 else 5
-        rows = (words[k : k + per_line] for k in range(0, len(words), per_line))
-        return "\n".join("    " + " ".join(row) for row in rows)
-
-
-@dataclass(frozen=True)
 class Layer:
     """A stage, the kind of its inputs ("bytes", "bits" or "signs"), and where its bits are."""
 
@@ -111,7 +89,8 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     """Collect all that the templates need."""
-    layers, tables = _layers(network), _tables(network)
+    layers = _layers(network)
+    tables = _tables(network, layers)
     buffers: dict[str, int] = {}
     for layer in layers:
         if layer.source != "sample":
@@ -127,6 +106,8 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "name": name,
         "NAME": name.upper(),
         "tables": tables,
+        "types": TYPES,
+        "literals": _literals,
         "buffers": buffers,
         "n_units": n_units,
         "n_words": n_words,
@@ -136,7 +117,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "order": _order(network),
         "layers": layers,
         "uses": uses,
-        "flash": sum(table.values.nbytes for table in tables),
+        "flash": sum(values.nbytes for values in tables.values()),
         "ram": sum(buffers.values()) + 4 * n_units + 4 * n_words,
     }
 
@@ -171,21 +152,30 @@ def _kind(stage: Stage, i: int) -> str:
     return "signs" if weight_bits(stage.main.weights) < 8 and not stage.main.kernel else "bits"
 
 
-def _tables(network: IntegerNetwork) -> list[Table]:
+def _tables(network: IntegerNetwork, layers: list[Layer]) -> dict[str, NDArray[Any]]:
     """Order all constants as the code reads them."""
-    inputs, tables = network.inputs, []
+    inputs, tables = network.inputs, dict[str, NDArray[Any]]()
     if inputs.taken is not None:
-        tables.append(Table("taken", inputs.taken.astype(np.int32)))
+        tables["taken"] = inputs.taken.astype(np.int32)
     if inputs.low is not None and inputs.rate is not None:
-        tables += [Table("low", inputs.low), Table("rate", inputs.rate)]
-    for i, stage in enumerate(network.stages):
-        signs = _kind(stage, i) == "signs"
-        weights = sign_words(stage.main) if signs else stage.main.weights.T.ravel()
-        tables.append(Table(f"weights_{i}", weights))
-        if stage.shortcut is not None:
-            tables.append(Table(f"shortcut_{i}", stage.shortcut.weights.T.ravel()))
-        tables.append(Table(f"limits_{i}", stage.ordered_limits))
+        tables |= {"low": inputs.low, "rate": inputs.rate}
+    for i, layer in enumerate(layers):
+        main, shortcut = layer.stage.main, layer.stage.shortcut
+        signs = layer.kind == "signs"
+        tables[f"weights_{i}"] = sign_words(main) if signs else main.weights.T.ravel()
+        if shortcut is not None:
+            tables[f"shortcut_{i}"] = shortcut.weights.T.ravel()
+        tables[f"limits_{i}"] = layer.stage.ordered_limits
     return tables
+
+
+def _literals(values: NDArray[Any]) -> str:
+    """Write numbers in C; float32 numbers have enough digits to tell them apart."""
+    suffix = SUFFIXES.get(values.dtype.name, "")
+    words = [f"{word}{suffix}," for word in values.astype(str).tolist()]
+    per_line = 16 if values.dtype == np.int8 else 5
+    rows = (words[k : k + per_line] for k in range(0, len(words), per_line))
+    return "\n".join("    " + " ".join(row) for row in rows)
 
 
 def sign_words(linear: Map) -> NDArray[np.uint32]:
