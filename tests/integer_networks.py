@@ -1,4 +1,4 @@
-"""Random networks of integers, of all that there is, in widths that are hard on machine words."""
+"""Random integer networks of every kind, in widths that are hard on machine words."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ SHAPES = {
 
 
 def whole_network(name, seed=0):
-    """A float64 network whose weights are integers already, with a largest one in every row."""
+    """Make a float64 network of integer weights, with the largest possible one in every row."""
     shape, hidden = SHAPES[name]
     plans = [LayerPlan.parse(layer) for layer in hidden]
     n = int(np.prod(shape))
@@ -54,21 +54,21 @@ def random_map(rng, shape_in, n_out, largest, **geometry):
     weights = rng.integers(-largest, largest + 1, (n_out, columns)).astype(np.int8)
     weights[rng.random(weights.shape) < 0.1] = 0
     if rng.random() < 0.3:
-        weights = np.sign(weights)  # as of ternary training
+        weights = np.sign(weights)  # as ternary training gives them
     return Map(weights, shape_in, **geometry)
 
 
 def random_thresholds(rng, main, shape, scale):
-    """About half of the sums exceed them; some never, some always."""
-    spread = scale * math.sqrt(main.weights.shape[1]) * 40 + 1
-    limits = rng.normal(0, spread, shape).astype(np.int32)
+    """Draw thresholds that about half of the sums exceed; a few are exceeded never or always."""
+    size = scale * math.sqrt(main.weights.shape[1]) * 40 + 1
+    limits = rng.normal(0, size, shape).astype(np.int32)
     wild = rng.random(shape) < 0.05
     limits[wild] = rng.choice([-(10**7), 10**7], int(wild.sum()))
     return limits
 
 
 def random_inputs(rng, n):
-    """Bytes or numbers, some of them not taken."""
+    """Draw inputs of bytes or numbers, some of them unused."""
     n_features, taken = n, None
     if rng.random() < 0.4:
         n_features = n + int(rng.integers(1, 9))
@@ -86,7 +86,7 @@ def random_samples(rng, inputs, count):
         X[rng.random(X.shape) < 0.3] = 0
         return X
     X = rng.normal(0, 10, (count, inputs.n_features)).astype(np.float32)
-    # Some of them next to where one byte ends and the next begins, where roundings show.
+    # Put some next to the boundary between two bytes, where rounding shows.
     columns = np.arange(inputs.n_features) if inputs.taken is None else inputs.taken
     steps = rng.integers(0, 256, (count, len(columns))) + np.float32(0.5)
     edges = (inputs.low + steps / inputs.rate).astype(np.float32)
@@ -158,7 +158,7 @@ def _random_images(rng):
 
 
 def _fitting_shortcut(rng, source, target):
-    """A convolution of 1 x 1 from one shape to the other, if there is one."""
+    """Make a 1 x 1 convolution from one shape to the other, if there is one."""
     for stride in (1, 2, 3, 4):
         sides = tuple((side - 1) // stride + 1 for side in source[1:])
         if sides == target[1:]:

@@ -1,4 +1,4 @@
-"""What leaves a network, and that nothing else changes."""
+"""Compression removes what does not matter and changes nothing else."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_dead_units_leave(name):
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("bit", [0, 1])
 def test_constants_go_into_the_biases(name, bit):
-    """A unit without weights, and one whose bias is beyond all that bits can add."""
+    """One unit has no weights; the bias of another exceeds all that bits can add."""
     network = random_network(name)
     for link in network.into(0):
         link.operator.linear[2] = 0
@@ -74,7 +74,7 @@ def test_constants_go_into_the_biases(name, bit):
     X = samples(network)
     torch.testing.assert_close(plain.scores(X), network.scores(X), rtol=0, atol=1e-12)
     torch.testing.assert_close(small.scores(X), network.scores(X), rtol=0, atol=1e-12)
-    if bit:  # a 1 moves into biases only if it was asked for: it changes how sums are rounded
+    if bit:  # a 1 moves into biases only on demand, because that changes how sums are rounded
         assert [op.n_out for op in plain.operators] == [op.n_out for op in network.operators]
     padded = name in ("padded", "residual")
     left = [op.n_out for op in small.operators[:2]]
@@ -87,7 +87,7 @@ def test_constants_go_into_the_biases(name, bit):
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_inputs_have_either_sign(sign):
-    """Weights and a bias of one sign tell nothing about a unit on raw inputs."""
+    """Weights and a bias of one sign do not fix the bit of a unit on raw inputs."""
     network = random_network("dense")
     network.operators[0].weight[2] = sign * network.operators[0].weight[2].abs()
     small = compress(network)
@@ -123,7 +123,7 @@ def test_everything_dead_still_answers():
 
 
 def test_a_network_that_l20_has_thinned():
-    """Training removes its units; the inputs that it emptied leave here."""
+    """Training removes units; compression removes the inputs that training emptied."""
     digits = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(40, 30), epochs=30, lam=0.3)
     network = train(digits.X, digits.y, settings).network

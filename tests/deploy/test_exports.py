@@ -28,7 +28,7 @@ FLAGS = [
     ("-O0",),
     ("-O3", "-funroll-loops"),
     ("-m32",),
-    # Compilers that may fuse operations, or keep more digits than there are.
+    # These may fuse operations, or keep more digits than a float has.
     ("-std=gnu99", "-O3", "-march=native"),
     ("-std=gnu99", "-m32", "-mfpmath=387"),
 ]
@@ -67,7 +67,7 @@ def test_c_by_any_compiler_options(flags, tmp_path, request):
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_c_is_clean(tmp_path):
-    """No undefined behaviour, no reading beyond an array, nothing floating after the inputs."""
+    """No undefined behaviour, no access beyond an array, no floats after the inputs."""
     flags = ("-fsanitize=undefined,address", "-fno-sanitize-recover=all", "-g")
     for seed in range(6):
         network, X = network_of(2000 + seed)
@@ -82,7 +82,7 @@ def test_c_is_clean(tmp_path):
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_hidden_layers_multiply_nothing(tmp_path):
-    """In the machine code: no instruction that multiplies in what adds up bits."""
+    """In the machine code, no function that adds bits multiplies."""
     for seed in range(200):
         network, _ = network_of(seed)
         write_c(network, tmp_path / "network.c")
@@ -100,13 +100,13 @@ def test_hidden_layers_multiply_nothing(tmp_path):
     assert hidden <= code.keys()
     for name in (hidden | {"compare", "right_of", "below", "clear"}) & code.keys():
         assert not re.search(r"^\s+\w*(mul|madd)", code[name], re.MULTILINE), name
-    # In the loops around them a compiler may multiply to find an address; the source does not.
+    # In the loops around them a compiler may multiply for an address; the source does not.
     for body in re.findall(r"^static void layer_[1-9].*?^}", text, re.DOTALL | re.MULTILINE):
         assert not re.search(r"[\w)] \* ", body.replace("uint8_t *", "").replace("int32_t *", ""))
 
 
 def network_of_signs():
-    """Dense, with ternary weights in the second layer."""
+    """Make a dense network with ternary weights in the second layer."""
     rng = np.random.default_rng(0)
     weights = rng.integers(-60, 61, (70, 40)), rng.integers(-1, 2, (50, 70)), np.eye(5, 50) * 9
     stages = [
@@ -194,7 +194,7 @@ def test_random_networks_in_a_browser(tmp_path, request):
 
 @NEEDS_BROWSER
 def test_the_page_in_a_browser(tmp_path):
-    """It loads with no error and no request, and shows what the network says."""
+    """It loads without errors or requests, and shows all classes and layers."""
     for wanted in (is_image, is_row):
         seed = next(seed for seed in range(99) if wanted(network_of(seed)[0]))
         network, _ = network_of(seed)
@@ -211,7 +211,7 @@ def test_the_page_in_a_browser(tmp_path):
 
 @NEEDS_BROWSER
 def test_an_opened_image_is_seen_as_it_is(tmp_path):
-    """One of the network's size, to the pixel; others are not stretched; a broken one is named."""
+    """The right size is taken exactly, others are not stretched, a broken file is named."""
     seed = next(seed for seed in range(99) if is_image(network_of(seed)[0]))
     network, _ = network_of(seed)
     channels, height, width = guess_image(network)

@@ -1,4 +1,4 @@
-"""Files of integer networks: whole, damaged, hostile, packed."""
+"""Files of integer networks: intact, damaged, hostile, packed."""
 
 import json
 import struct
@@ -34,7 +34,7 @@ def test_files(tmp_path):
 
 
 def damaged(content, rng):
-    """A variant: bits flipped, cut, blocks moved, or a number in the header changed."""
+    """Flip bits, cut the end, overwrite a block, or change or cut the header."""
     data = bytearray(content)
     kind = rng.integers(0, 5)
     if kind == 0:
@@ -61,7 +61,7 @@ def damaged(content, rng):
 
 
 class AnyChecksum:
-    """Whatever a file says its checksum is."""
+    """A checksum that equals whatever a file claims."""
 
     def __ne__(self, other):
         return False
@@ -70,7 +70,7 @@ class AnyChecksum:
 
 
 def score(model, X):
-    """By every engine that takes it: a hostile network is as exact as any other."""
+    """Score by every engine that takes the model: a hostile network is as exact as any other."""
     if not isinstance(model, IntegerModel):
         return model.scores(X)
     wanted = model.network.scores(X)
@@ -98,7 +98,7 @@ def test_shapes_that_no_tensor_can_have(shape, tmp_path):
 @pytest.mark.parametrize("checked", [True, False], ids=["damaged", "hostile"])
 @pytest.mark.parametrize("form", ["integers", "images of integers", "float"])
 def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
-    """Damage is refused, in one sentence, always.
+    """Damage is always refused, in one sentence.
 
     Of a hostile file, whose checksum is right, what reads as a network predicts in bounded memory.
     """
@@ -180,7 +180,7 @@ def test_few_values_take_few_bits(weights, bits, tmp_path):
         integers = quantise(network)
         for stage in integers.stages[:-1]:
             assert set(np.unique(stage.main.weights)) <= {-1, 0, 1}
-        # Rows of few values are not rounded at all: only the last layer's are.
+        # Only rows of the last layer are rounded; those of few values are not.
         path = IntegerModel(integers).save(tmp_path / "m.safetensors")
         again = load(path)
         assert np.array_equal(again.scores(X_test), integers.scores(X_test))

@@ -1,4 +1,4 @@
-"""The integer form: what it means, how it is made, how it is kept."""
+"""The integer form: its definition, the conversion to it, and what it refuses."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from zeroone.utils.checks import InputError
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_whole_weights_lose_nothing(name):
-    """Rows that are integers already stay what they are: the same bits, the same scores."""
+    """Rows that are integers already stay as they are: same bits, same scores."""
     network = whole_network(name)
     integers = quantise(network)
     X = np.random.default_rng(0).integers(0, 256, (300, network.n_features)).astype(np.uint8)
@@ -32,7 +32,7 @@ def test_the_reference_by_hand():
     stages = [Stage(first, np.array([0, 6], np.int32)), Stage(last, np.array([0, 1], np.int32))]
     network = IntegerNetwork(Inputs(2), stages, ["a", "b"], SoftmaxCE())
     X = np.array([[5, 2], [4, 2], [0, 3], [255, 255]], np.uint8)
-    # Sums 1, 6; 0, 6; -6, 9; -255, 765: a bit is set where they exceed 0 and 6.
+    # The sums are 1, 6; 0, 6; -6, 9; -255, 765; a bit is 1 where they exceed 0 and 6.
     assert network.scores(X).tolist() == [[5, 1], [0, 1], [0, 6], [0, 6]]
     assert network.predict(X).tolist() == ["a", "b", "b", "b"]
 
@@ -130,7 +130,7 @@ def test_a_threshold_out_of_reach_is_a_constant():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_average_pooling_rounds_once(seed):
-    """A window's sums exceed the floor of k^2 limits, not k^2 floors, also where they are near."""
+    """The total of a window is compared with the floor of k^2 limits, not with k^2 floors."""
     plans = [LayerPlan.parse(p) for p in ("conv1x1:4", "conv2x2:6:pad1:average2", 5)]
     low = torch.zeros(36, dtype=torch.float64)
     scaling = Scaling(

@@ -1,4 +1,4 @@
-"""Kernels of our own: exact where sums would overflow 16 bits, for any number of samples."""
+"""The C kernels: exact where sums overflow 16 bits, for any number of samples."""
 
 import os
 import pickle
@@ -32,7 +32,7 @@ NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().w
 
 
 def dense(rng, widths, draw):
-    """A network of these widths; ``draw`` gives the weights of a shape, up to a size."""
+    """Make a network of these widths; ``draw`` gives weights of a shape, up to a size."""
     stages = []
     for i, (n_in, n_out) in enumerate(pairwise(widths)):
         weights = draw(rng, (n_out, n_in), 127 if i else 64).astype(np.int8)
@@ -72,7 +72,7 @@ DRAWS = [as_large_as_can_be, as_small_as_can_be, beyond, of_one_sign_a_row, norm
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("rows", [1, 2, 7, SAMPLES - 1, SAMPLES, SAMPLES + 1, 3 * SAMPLES + 5])
 def test_sums_of_any_size(draw, rows):
-    """Of 700 inputs of 127 and more: several times what 16 bits hold."""
+    """700 inputs with weights of 127 add up to several times what 16 bits hold."""
     rng = np.random.default_rng(rows)
     network = dense(rng, [90, 701, 130, 3], draw)
     X = random_samples(rng, network.inputs, rows)
@@ -108,7 +108,7 @@ def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
     network = dense(rng, [20, 30, 3], normal)
     X = random_samples(rng, network.inputs, 2)
     model = IntegerModel(network)
-    X[0, :15] = 0  # most of the first layer, and half of the bits, are then not read
+    X[0, :15] = 0  # then most of the first layer, and half of the bits, need no reading
     n = 20 * 30 + 30 * 3
     monkeypatch.setattr(kernel_single, "LEAST_UNITS", 30)
     monkeypatch.setattr(kernel_single, "MOST_PADDED", 100)
@@ -128,7 +128,7 @@ def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
 
 def test_tiles_are_roomy_only_where_no_bytes_overflow():
     tiles = np.zeros((3, 2, 3, 4), np.int8)
-    tiles[0, 1, 0, :2] = 64, 64  # two products in one place: 128, and nothing else
+    tiles[0, 1, 0, :2] = 64, 64  # two products in one place: 128 in all
     tiles[1, 1, 0, :2], tiles[1, 1, 2, :2] = (64, 64), (1, -5)
     tiles[2, 0, 1, 2:], tiles[2, 0, 2, 2:] = (-64, 30), (-64, 30)
     assert are_roomy(tiles).tolist() == [1, 0, 1]
@@ -150,7 +150,7 @@ def test_blocks_are_widened_before_they_overflow():
 
 
 def test_without_a_compiler(monkeypatch):
-    """ONNX Runtime does it, and nobody notices but the clock."""
+    """ONNX Runtime takes over; only the speed differs."""
     monkeypatch.setattr(kernel_batch, "LEAST_WORK", 1)
     monkeypatch.setattr(kernel_batch, "LEAST_SAMPLES", 1)
     monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", 1)
@@ -167,7 +167,7 @@ def test_without_a_compiler(monkeypatch):
 
 @NEEDS_KERNELS
 def test_what_runs_it(monkeypatch):
-    """Much work goes to the kernels, little to ONNX Runtime; the scores are the same."""
+    """Kernels do much work, ONNX Runtime does little work; the scores are the same."""
     rng = np.random.default_rng(5)
     network = dense(rng, [60, 200, 3], normal)
     X = random_samples(rng, network.inputs, 300)
@@ -213,7 +213,7 @@ def no_home(_name):
 
 @pytest.mark.parametrize("cache", ["a file is in the way", "no home", "open to all", "fine"])
 def test_where_they_are_built(cache, monkeypatch, tmp_path):
-    """In the cache folder if it is the user's own, else in a folder that is removed at once."""
+    """Kernels go to the cache folder if only the user can write it, else to a temporary one."""
     folder = tmp_path / "cache"
     if cache == "a file is in the way":
         folder.touch()
@@ -252,7 +252,7 @@ def test_a_library_that_is_none_of_ours_is_built_again(content, monkeypatch, tmp
     monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
     assert kernels.__wrapped__().library is not None
     (built,) = tmp_path.glob("*.so")
-    built.unlink()  # else what this process has loaded would change
+    built.unlink()  # writing over it would change what this process has loaded
     if content == "text":
         built.write_text("no library")
     else:

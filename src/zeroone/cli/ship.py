@@ -4,11 +4,31 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from zeroone.cli.common import check_output, model_file
 from zeroone.cli.group import app
 from zeroone.cli.options import data_dir_option, json_option, label_option, model_argument, words
 from zeroone.utils.checks import InputError
+
+
+class ExporterName(click.types.StringParamType):
+    """The name of a registered exporter; ``export_model`` refuses others."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        """Offer all names in the help."""
+        from zeroone.deploy.exporters import exporters
+
+        return f"[{'|'.join(exporters())}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer them to the shell."""
+        from zeroone.deploy.exporters import exporters
+
+        return words(*exporters())(ctx, param, incomplete)
+
 
 sample_option = click.option(
     "--data",
@@ -63,12 +83,8 @@ def compress(
 
 @app.command()
 @model_argument
-@click.option(
-    "--to", required=True, shell_complete=words("onnx", "c", "html"), help="onnx, c or html."
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="The file: .onnx, .c or .html."
-)
+@click.option("--to", type=ExporterName(), required=True, help="The format.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
 @click.option(
     "--image", help="html: channels, height, width of a sample, such as 1,28,28; or none."
 )
@@ -86,7 +102,7 @@ def export(
 ) -> None:
     """Write a model as ONNX, as C99 source with its header, or as a page to draw on.
 
-    All of them compute the same integers, to the bit.
+    All of them compute the same integers, to the bit. --to takes the name of any exporter.
 
     Example: zeroone export runs/digits --to c --out digits.c
 

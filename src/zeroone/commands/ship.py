@@ -9,6 +9,7 @@ from zeroone.data.load import in_order
 from zeroone.data.splits import Split, encode_known_labels
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.compress import compress
+from zeroone.deploy.exporters import exporters
 from zeroone.nn.inputs import check_inputs
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
@@ -16,7 +17,6 @@ from zeroone.utils.checks import InputError, one_of
 from zeroone.utils.records import new_record
 
 FORMS = ("int8", "float")
-ENDINGS = {"onnx": ".onnx", "c": ".c", "html": ".html"}
 
 
 def as_integers(model: Network | IntegerModel, split: Split | None = None) -> IntegerNetwork:
@@ -89,33 +89,12 @@ def export_model(
     path: Path, to: str, out: Path, split: Split | None, image: Shape | None
 ) -> list[str]:
     """Write an export; gives what to say about it."""
-    ending = ENDINGS[one_of("export", to, ENDINGS)]
-    if out.suffix != ending:
-        raise InputError(f"an export to {to} is a {ending} file, not {out.name}.")
-    if image is not None and to != "html":
-        raise InputError("--image is for --to html.")
-    network = as_integers(load(path), split)
-    if to == "onnx":
-        from zeroone.deploy.exporters.onnx import OPSET, write_onnx
-
-        write_onnx(network, out)
-        said = [f"{out}: ONNX, opset {OPSET}, {out.stat().st_size:,} bytes"]
-        kind = "uint8" if network.inputs.are_bytes else "float32"
-        said.append(
-            f"input: inputs, {kind}, (samples, {network.n_features}); outputs: scores, int32, "
-            f"(samples, {len(network.classes)}), and class, int64, (samples)"
-        )
-        return said
-    if to == "html":
-        from zeroone.deploy.exporters.html import write_html
-
-        write_html(network, out, image)
-        return [f"{out}: open it in a browser, {out.stat().st_size:,} bytes"]
-    from zeroone.deploy.exporters.c import write_c
-
-    size = write_c(network, out)
-    header = out.with_suffix(".h")
-    return [
-        f"{out} and {header}: C99, {out.stem}_scores and {out.stem}_classify",
-        f"flash {size.flash:,} bytes of constants, RAM {size.ram:,} bytes",
-    ]
+    known = exporters()
+    exporter = known[one_of("export", to, known)]
+    if out.suffix != exporter.suffix:
+        raise InputError(f"an export to {to} is a {exporter.suffix} file, not {out.name}.")
+    if image is not None and not exporter.takes_image:
+        others = " or ".join(f"--to {name}" for name, other in known.items() if other.takes_image)
+        raise InputError(f"--image is for {others}.")
+    options = {} if image is None else {"image": image}
+    return exporter.write(as_integers(load(path), split), out, **options)

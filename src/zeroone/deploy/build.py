@@ -1,8 +1,7 @@
-"""Kernels of our own (``kernels/``): compiled on demand, or the reason why there are none.
+"""Compile the C kernels (``kernels/``) on demand, or say why there are none.
 
-They need Linux, a C compiler and a processor with AVX2, and are built when they are first needed,
-into the user's cache folder. Without them ONNX Runtime does it all: ``ZEROONE_KERNELS=0`` in the
-environment has it that way always.
+Kernels need Linux, a C compiler and a processor with AVX2. The first use compiles them into the
+user's cache folder. ``ZEROONE_KERNELS=0`` in the environment turns them off.
 """
 
 import ctypes
@@ -26,7 +25,8 @@ from zeroone.utils.storage import make_folder
 
 SWITCH = "ZEROONE_KERNELS"
 SOURCES = ("kernels.c", "single.c")
-# What the sources call by these names, and Python by the same: samples of a block, units of a tile.
+FUNCTIONS = ("can_run", "pays", "workspace_bytes", "add_bytes", "add_bits", "score_one")
+# The sources and Python share these: the samples of a block, the units of a tile, and so on.
 SAMPLES, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 32, 64, 10
 ROWS, UNITS_OF_ROWS = 8, 32
 FLAGS = (
@@ -35,25 +35,24 @@ FLAGS = (
     *(f"-DUNITS={UNITS_OF_BITS}", f"-DGROUPS={GROUPS}"),
     *(f"-DROWS={ROWS}", f"-DUNITS_OF_ROWS={UNITS_OF_ROWS}"),
 )
-FUNCTIONS = ("can_run", "pays", "workspace_bytes", "add_bytes", "add_bits", "score_one")
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The compiled kernels, or why there are none."""
+    """The compiled kernels, or the reason why there are none."""
 
     library: Any = None
     why_not: str = ""
 
     @property
     def pay(self) -> bool:
-        """Whether, on blocks of samples, they are faster than ONNX Runtime on this processor."""
+        """Whether they beat ONNX Runtime on blocks of samples on this processor."""
         return self.library is not None and bool(self.library.pays())
 
 
 @lru_cache(maxsize=1)
 def kernels() -> Kernels:
-    """Found in the cache folder, or built."""
+    """Load the kernels from the cache folder, or compile them."""
     if os.environ.get(SWITCH) == "0":
         return Kernels(why_not=f"{SWITCH}=0")
     if platform.system() != "Linux" or platform.machine() != "x86_64":
@@ -68,14 +67,13 @@ def kernels() -> Kernels:
 
 
 def are_there() -> bool:
-    """Whether they were built before: then ``kernels`` takes no time."""
+    """Whether the kernels exist already, so that ``kernels`` takes no time."""
     return bool(kernels.cache_info().currsize) or _are_in_cache()
 
 
 @lru_cache(maxsize=1)
 def _are_in_cache() -> bool:
-    folder = next(_folders())
-    return os.environ.get(SWITCH) != "0" and _load(folder / _name_of(_source())) is not None
+    return os.environ.get(SWITCH) != "0" and _load(next(_folders()) / _name(_source())) is not None
 
 
 def _source() -> bytes:
@@ -83,15 +81,15 @@ def _source() -> bytes:
     return b"".join((folder / name).read_bytes() for name in SOURCES)
 
 
-def _name_of(source: bytes) -> str:
+def _name(source: bytes) -> str:
     return f"kernels-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
 
 
 def _find() -> ctypes.CDLL:
-    """A library of this source, from the cache or compiled into it, or else into nowhere."""
+    """Load the library of this source, compiled first if need be."""
     source = _source()
     for folder in _folders():
-        path = folder / _name_of(source)
+        path = folder / _name(source)
         found = _load(path)
         if found is None and _compile(source, path):
             found = _load(path)
@@ -101,25 +99,25 @@ def _find() -> ctypes.CDLL:
 
 
 def _folders() -> Iterator[Path]:
-    """Where a library may be: the user's own cache folder, then one that is removed at once."""
+    """Give the user's own cache folder, then a temporary one."""
     try:
         folder = make_folder(user_cache_path("zeroone"))
-        if _is_own(folder):
+        if _is_private(folder):
             yield folder
-    except (InputError, OSError, RuntimeError):  # there is no home, or it cannot be written
+    except (InputError, OSError, RuntimeError):  # there is no home, or it is read-only
         pass
     with tempfile.TemporaryDirectory() as spare:
         yield Path(spare)
 
 
-def _is_own(path: Path) -> bool:
-    """Whether nobody else can have changed it: what a library holds is run."""
+def _is_private(path: Path) -> bool:
+    """Whether only this user can have changed it: a library's content is executed."""
     status = path.stat()
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
-    if not path.is_file() or not _is_own(path):
+    if not path.is_file() or not _is_private(path):
         return None
     try:
         library = ctypes.CDLL(str(path))
@@ -129,15 +127,13 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 
 def _compile(source: bytes, path: Path) -> bool:
-    """Write the library, all or nothing; libraries of other versions are removed."""
+    """Write the library, all or nothing, and remove those of other versions."""
     for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".kernels-") as folder:
             made = Path(folder) / path.name
             command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(made)]
-            done = subprocess.run(
-                command, input=source, check=False, capture_output=True, timeout=120
-            )
-            if done.returncode == 0 and made.is_file():
+            subprocess.run(command, input=source, check=False, capture_output=True, timeout=120)
+            if made.is_file():
                 made.chmod(0o700)
                 for old in path.parent.glob("kernels-*.so"):
                     old.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Model files: networks of integers are written and read here, both kinds are loaded."""
+"""Write and read the files of integer networks; load models of either kind."""
 
 import math
 import zlib
@@ -10,7 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.deploy.integer_form import LARGEST_LAYER, Inputs, IntegerNetwork, Map, Stage
+from zeroone.deploy.integer_form import (
+    LARGEST_LAYER,
+    Bytes,
+    Inputs,
+    IntegerNetwork,
+    Map,
+    Stage,
+    Weights,
+    fan_in,
+    weight_bits,
+)
 from zeroone.deploy.runtime import IntegerModel
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import MOST_SIDE, naming
@@ -27,9 +37,11 @@ LEAST_UNIT = 1e-30
 
 
 def load(path: str | Path) -> Network | IntegerModel:
-    """Read a model: a network, or what ``zeroone compress`` made of one.
+    """Load a model file: a network, or what ``zeroone compress`` wrote.
 
-    The latter runs its integers (see ``IntegerModel``). Anything else is refused in one sentence.
+    Raises:
+        InputError: The file is damaged, or no model.
+
     """
     if kind_of(Path(path)) == INTEGERS:
         return IntegerModel(read_integers(Path(path)))
@@ -37,7 +49,7 @@ def load(path: str | Path) -> Network | IntegerModel:
 
 
 def write_integers(network: IntegerNetwork, path: Path) -> Path:
-    """Write a network of integers as a safetensors file, all or nothing."""
+    """Write an integer network to a safetensors file, all or nothing."""
     inputs = network.inputs
     header: dict[str, Any] = {
         "version": FORMAT_VERSION,
@@ -50,47 +62,18 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
     }
     if network.feature_names is not None:
         header["features"] = network.feature_names
-    arrays: dict[str, NDArray[Any] | None] = {
-        "inputs.taken": None if inputs.taken is None else inputs.taken.astype(np.int32),
-        "inputs.low": inputs.low,
-        "inputs.rate": inputs.rate,
-    }
+    arrays: dict[str, NDArray[Any]] = {}
+    if inputs.taken is not None:
+        arrays["inputs.taken"] = inputs.taken.astype(np.int32)
+    if inputs.low is not None and inputs.rate is not None:
+        arrays |= {"inputs.low": inputs.low, "inputs.rate": inputs.rate}
     for i, stage in enumerate(network.stages):
         arrays[f"stages.{i}.weights"] = pack(stage.main.weights)
         arrays[f"stages.{i}.thresholds"] = stage.thresholds
         if stage.shortcut is not None:
             arrays[f"stages.{i}.shortcut"] = pack(stage.shortcut.weights)
-    tensors = {
-        name: torch.from_numpy(np.ascontiguousarray(array))
-        for name, array in arrays.items()
-        if array is not None
-    }
+    tensors = {k: torch.from_numpy(np.ascontiguousarray(array)) for k, array in arrays.items()}
     return write_tensors(path, INTEGERS, header, tensors)
-
-
-def read_integers(path: Path) -> IntegerNetwork:
-    """Read what ``write_integers`` wrote, with suspicion."""
-    header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
-    try:
-        described = header["stages"]
-        if not are_labels(header["classes"]):
-            raise InputError("class labels are not plain and distinct.")
-        stages = []
-        for i in range(len(described)):
-            with naming(f"layer {i + 1}"):
-                stages.append(_stage(described[i], tensors, i))
-        return IntegerNetwork(
-            _inputs(header, tensors),
-            stages,
-            header["classes"],
-            make_head(header["head"]["kind"], header["head"].get("margin", 0.0)),
-            _unit(header["unit"]),
-            _names(header),
-        )
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise InputError(f"{path} is not a usable model of integers: {error}") from None
-        raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
 
 
 def _describe(stage: Stage) -> dict[str, Any]:
@@ -102,32 +85,25 @@ def _describe(stage: Stage) -> dict[str, Any]:
 
 def _describe_map(linear: Map) -> dict[str, Any]:
     geometry = {name: getattr(linear, name) for name in GEOMETRY} if linear.kernel else {}
-    size = {"out": linear.n_out, "bits": bits_of(linear.weights)}
+    size = {"out": linear.n_out, "bits": weight_bits(linear.weights)}
     return {"in": list(linear.shape_in), **size, **geometry}
 
 
-def bits_of(weights: NDArray[np.int8]) -> int:
-    """How many bits a weight needs: 1 if all are -1 or 1, 2 if some are 0, else 8."""
-    if np.abs(weights).max(initial=0) > 1:
-        return 8
-    return 1 if weights.all() else 2
+def pack(weights: Weights) -> Bytes:
+    """Deflate weights, in as few bits each as they need.
 
-
-def pack(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Bytes, deflated; of few values in as few bits as they need.
-
-    First which weights are above 0, then (if some are 0) which are below.
+    Weights of 1 or 2 bits become planes of bits: first which weights are above 0, then (if some are
+    0) which are below.
     """
-    bits = bits_of(weights)
-    raw = weights.view(np.uint8).ravel()
+    bits = weight_bits(weights)
+    raw = weights.view(np.uint8)
     if bits < 8:
-        planes = [weights > 0, weights < 0][:bits]
-        raw = np.packbits(np.concatenate([plane.ravel() for plane in planes]))
+        raw = np.packbits(np.stack([weights > 0, weights < 0][:bits]))
     return np.frombuffer(bytearray(zlib.compress(raw.tobytes())), np.uint8)
 
 
-def unpack(packed: NDArray[np.uint8], bits: int, shape: tuple[int, int]) -> NDArray[np.int8]:
-    """The weights that were packed; of a file that lies, no more is made than it should hold."""
+def unpack(packed: Bytes, bits: int, shape: tuple[int, int]) -> Weights:
+    """Restore packed weights; refuse any that do not fill the shape, before they fill memory."""
     size = math.prod(shape)
     misfit = f"weights in {bits!r} bits do not fill a layer of shape {shape}."
     if bits not in (1, 2, 8) or packed.ndim != 1 or size > LARGEST_LAYER:
@@ -146,19 +122,50 @@ def unpack(packed: NDArray[np.uint8], bits: int, shape: tuple[int, int]) -> NDAr
     return np.asarray(values, dtype=np.int8).reshape(shape)
 
 
-def _stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Stage:
-    main = _map(described, tensors[f"stages.{i}.weights"])
+def read_integers(path: Path) -> IntegerNetwork:
+    """Read what ``write_integers`` wrote; refuse anything else with an ``InputError``."""
+    header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
+    try:
+        _check_header(header)
+        stages = []
+        for i in range(len(header["stages"])):
+            with naming(f"layer {i + 1}"):
+                stages.append(_read_stage(header["stages"][i], tensors, i))
+        head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
+        inputs, names = _read_inputs(header, tensors), header.get("features")
+        return IntegerNetwork(inputs, stages, header["classes"], head, header["unit"], names)
+    except InputError as error:
+        raise InputError(f"{path} is not a usable model of integers: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    """Check what has no check of its own further on."""
+    if not are_labels(header["classes"]):
+        raise InputError("class labels are not plain and distinct.")
+    unit, names = header["unit"], header.get("features")
+    if type(unit) is not float or not LEAST_UNIT <= unit <= 1 / LEAST_UNIT:
+        raise InputError(f"the unit of scores is {unit!r}.")
+    if names is not None:
+        plain = isinstance(names, list) and all(isinstance(x, str) and is_text(x) for x in names)
+        if not plain or not len(set(names)) == len(names) == header["n_features"]:
+            raise InputError("the names of inputs are not as many, or not distinct.")
+
+
+def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Stage:
+    main = _read_map(described, tensors[f"stages.{i}.weights"])
     thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32)
-    pool, window = described["pool"], count("a pooling window", described["window"])
-    one_of("pooling", pool, POOLS)
-    if "shortcut" not in described:
-        return Stage(main, thresholds, pool, window)
-    shortcut = described["shortcut"]
-    around = _map(shortcut, tensors[f"stages.{i}.shortcut"])
-    return Stage(main, thresholds, pool, window, around, count("a skip", shortcut["skip"], least=2))
+    pool = one_of("pooling", described["pool"], POOLS)
+    window = count("a pooling window", described["window"])
+    shortcut, skip = None, 0
+    if "shortcut" in described:
+        shortcut = _read_map(described["shortcut"], tensors[f"stages.{i}.shortcut"])
+        skip = count("a skip", described["shortcut"]["skip"], least=2)
+    return Stage(main, thresholds, pool, window, shortcut, skip)
 
 
-def _map(described: dict[str, Any], tensor: Tensor) -> Map:
+def _read_map(described: dict[str, Any], tensor: Tensor) -> Map:
     shape = tuple(count("a side", side) for side in described["in"])
     if len(shape) not in (1, 3):
         raise InputError(f"samples of shape {shape} are neither rows nor images.")
@@ -167,12 +174,12 @@ def _map(described: dict[str, Any], tensor: Tensor) -> Map:
         for name in GEOMETRY
         if name in described
     }
-    columns = shape[0] * geometry["kernel"] ** 2 if "kernel" in geometry else math.prod(shape)
+    columns = fan_in(shape, geometry.get("kernel", 0))
     packed, n_out = _array(tensor, torch.uint8), count("the number of units", described["out"])
     return Map(unpack(packed, described["bits"], (n_out, columns)), shape, **geometry)
 
 
-def _inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
+def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
     n = count("the number of inputs", header["n_features"])
     taken = None
     if "inputs.taken" in tensors:
@@ -180,14 +187,13 @@ def _inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
         rising = taken.ndim == 1 and len(taken) and bool((np.diff(taken) > 0).all())
         if not rising or taken[0] < 0 or taken[-1] >= n:
             raise InputError("the inputs that are taken are not in order.")
-    low = rate = None
-    if "inputs.low" in tensors:
-        low = _array(tensors["inputs.low"], torch.float32)
-        rate = _array(tensors["inputs.rate"], torch.float32)
-        expected = (n if taken is None else len(taken),)
-        finite = bool(np.isfinite(low).all() and np.isfinite(rate).all() and (rate > 0).all())
-        if low.shape != expected or rate.shape != expected or not finite:
-            raise InputError("the range of the inputs is not given for each of them.")
+    if "inputs.low" not in tensors:
+        return Inputs(n, taken)
+    low = _array(tensors["inputs.low"], torch.float32)
+    rate = _array(tensors["inputs.rate"], torch.float32)
+    finite = bool(np.isfinite(low).all() and np.isfinite(rate).all() and (rate > 0).all())
+    if not low.shape == rate.shape == (n if taken is None else len(taken),) or not finite:
+        raise InputError("the range of the inputs is not given for each of them.")
     return Inputs(n, taken, low, rate)
 
 
@@ -196,19 +202,3 @@ def _array(tensor: Tensor, dtype: torch.dtype) -> NDArray[Any]:
         raise InputError(f"numbers of {tensor.dtype} where {dtype} was expected.")
     array: NDArray[Any] = tensor.numpy()
     return array
-
-
-def _unit(value: Any) -> float:
-    if type(value) is not float or not LEAST_UNIT <= value <= 1 / LEAST_UNIT:
-        raise InputError(f"the unit of scores is {value!r}.")
-    return value
-
-
-def _names(header: dict[str, Any]) -> list[str] | None:
-    names = header.get("features")
-    if names is None:
-        return None
-    plain = all(isinstance(name, str) and is_text(name) for name in names)
-    if not plain or (len(set(names)), len(names)) != (header["n_features"], header["n_features"]):
-        raise InputError("the names of inputs are not as many, or not distinct.")
-    return list(names)

@@ -1,21 +1,22 @@
-"""The integer form of a 0/1 network, and what it means: a plain reference in numpy.
+"""The integer form of a 0/1 network, with a numpy reference that defines what it computes.
 
-Everything that is exported computes exactly this, on every machine:
+Every engine and every export computes exactly this, on every machine:
 
-1. inputs become bytes q. Bytes are taken as they are; other numbers x by q = floor((x - low) * rate
-   + 1/2), cut to [0, 255], each operation rounded to float32 (``Inputs``). Inputs that nobody uses
-   are left out;
-2. a hidden layer adds up int8 weights where its input is 1 (in the first layer: times q), a
-   convolution with zeros around the image; its bit is 1 where the sum exceeds an int32 threshold.
-   Max pooling takes the largest bit of a window; average pooling adds up the sums of a window and
-   compares that with a threshold;
-3. the last layer adds up int8 weights and an int32 offset: the scores of the classes. Of classes
-   that tie, the first one leads.
+1. Inputs become bytes q. Bytes stay as they are; any other number x becomes
+   q = floor((x - low) * rate + 1/2), clipped to [0, 255], with each operation rounded to float32
+   (``Inputs``). Unused inputs are left out.
+2. A hidden layer sums the int8 weights of those inputs that are 1; the first layer sums weights
+   times q. Convolutions pad their images with zeros. A bit is 1 where the sum exceeds an int32
+   threshold. Max pooling takes the largest bit of a window; average pooling sums a window and
+   compares the total with a threshold.
+3. The last layer sums int8 weights and adds int32 offsets: the scores of the classes. The first of
+   several leading classes wins.
 
-Sums fit into int32, which is checked when a network is made.
+Every sum fits in 32 bits; ``IntegerNetwork`` refuses layers that could exceed them.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,131 +34,128 @@ from zeroone.utils.checks import InputError
 Bytes = NDArray[np.uint8]
 Weights = NDArray[np.int8]
 Sums = NDArray[np.int32]
+Engine = Callable[[NDArray[Any]], Sums]  # from checked samples to scores
 MOST = 2**31 - 1
-# Of weights of bytes: processors without VNNI add two products in 16 bits, and 2 * 255 * 64 fits.
+# In the first layer: processors without VNNI add two products in 16 bits, and 2 * 255 * 64 fits.
 LARGEST_OF_BYTES = 64
-LARGEST_LAYER = 2**26  # numbers of a sample, sums or the inputs of all of them
+LARGEST_LAYER = 2**26  # in numbers per sample: its sums, or the inputs of all sums
 LARGEST_NETWORK = 2**28
-AT_ONCE = 2**24  # numbers of a layer
+AT_ONCE = 2**24  # numbers of one layer that are in memory together
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """From a sample's raw numbers to bytes.
+    """The map from a sample's raw numbers to bytes."""
 
-    ``taken``: the features that are used, by number; None uses all. ``low`` and ``rate``: one
-    number for each of these, for inputs that are not bytes; None for bytes.
-    """
-
-    n_features: int
-    taken: NDArray[np.int64] | None = None
-    low: NDArray[np.float32] | None = None
-    rate: NDArray[np.float32] | None = None
+    n_features: int  # of a raw sample
+    taken: NDArray[np.int64] | None = None  # the indices of features in use; None uses all
+    low: NDArray[np.float32] | None = None  # the value of byte 0, by feature in use; None for bytes
+    rate: NDArray[np.float32] | None = None  # levels per unit, likewise
 
     @property
     def n_taken(self) -> int:
-        """How many features are used."""
+        """The number of features in use."""
         return self.n_features if self.taken is None else len(self.taken)
 
     @property
     def are_bytes(self) -> bool:
-        """Whether inputs are bytes already."""
+        """Whether raw inputs are bytes already."""
         return self.low is None
 
     def apply(self, X: NDArray[Any]) -> Bytes:
-        """The bytes of raw samples, one a row."""
+        """Convert raw samples, one per row, to bytes."""
         X = X if self.taken is None else X[:, self.taken]
         if self.low is None or self.rate is None:
             return np.ascontiguousarray(X, dtype=np.uint8)
         scaled = (np.asarray(X, dtype=np.float32) - self.low) * self.rate + np.float32(0.5)
-        q: Bytes = np.clip(np.floor(scaled), 0, 255).astype(np.uint8)
+        q: Bytes = np.clip(np.floor(scaled), 0, 255).astype(np.uint8, order="C")
         return q
+
+
+def fan_in(shape_in: Shape, kernel: int) -> int:
+    """The number of weights per unit of a dense layer, or of square kernels (``kernel`` > 0)."""
+    return shape_in[0] * kernel**2 if kernel else math.prod(shape_in)
+
+
+def weight_bits(weights: Weights) -> int:
+    """The number of bits that a weight needs: 1 if all are -1 or 1, 2 if some are 0, else 8."""
+    if weights.min() < -1 or weights.max() > 1:
+        return 8
+    return 1 if weights.all() else 2
 
 
 @dataclass(frozen=True)
 class Map:
-    """int8 weights, one row a unit: of a dense layer, or of square kernels (``kernel`` above 0)."""
+    """The int8 weights of a dense layer, or of a convolution (``kernel`` > 0); one unit per row."""
 
-    weights: Weights  # units, inputs (channels x kernel x kernel)
+    weights: Weights
     shape_in: Shape
     kernel: int = 0
     stride: int = 1
     padding: int = 0
 
     def __post_init__(self) -> None:
-        if not self.kernel:
-            fits = self.weights.shape[1] == self.n_inputs
-        else:
-            columns = self.shape_in[0] * self.kernel**2 if len(self.shape_in) == 3 else -1
-            fits = self.weights.shape[1] == columns and min(self.shape_out) >= 1
-            if self.padding >= self.kernel:
-                raise InputError("kernels would see nothing: the padding is as large as they are.")
-        if not fits or not self.n_out:
+        if self.kernel and self.padding >= self.kernel:
+            raise InputError("kernels would see nothing: the padding is as large as they are.")
+        fits = self.weights.shape[1] == fan_in(self.shape_in, self.kernel) and self.n_out
+        if self.kernel:
+            fits = fits and len(self.shape_in) == 3 and min(self.shape_out) >= 1
+        if not fits:
             raise InputError(f"weights of shape {self.weights.shape} cannot take {self.shape_in}.")
         if self.n_numbers > LARGEST_LAYER:
             raise InputError(f"a layer of shape {self.shape_out} is too large.")
 
     @property
     def n_inputs(self) -> int:
-        """Numbers of a sample."""
+        """The number of inputs per sample."""
         return math.prod(self.shape_in)
 
     @property
-    def n_numbers(self) -> int:
-        """How many a sample needs: its sums, or the inputs of all of them."""
-        return max(self.n_out, int(self.weights.shape[1])) * math.prod(self.shape_out[1:])
-
-    @property
     def n_out(self) -> int:
-        """Units."""
+        """The number of units."""
         return len(self.weights)
 
     @property
-    def grouped(self) -> Weights:
-        """The weights by unit above, unit (or channel) below, and place in it."""
-        return self.weights.reshape(self.n_out, self.shape_in[0], -1)
-
-    @property
-    def has_signs(self) -> bool:
-        """Whether weights are -1, 0 and 1: then sums are differences of two counts."""
-        return bool(((self.weights >= -1) & (self.weights <= 1)).all())
+    def n_numbers(self) -> int:
+        """The numbers that a sample takes in memory: its sums, or the inputs of all sums."""
+        return max(self.n_out, int(self.weights.shape[1])) * math.prod(self.shape_out[1:])
 
     @property
     def shape_out(self) -> Shape:
-        """Of the sums of a sample."""
+        """The shape of a sample's sums."""
         if not self.kernel:
             return (self.n_out,)
         sides = [(s + 2 * self.padding - self.kernel) // self.stride + 1 for s in self.shape_in[1:]]
         return (self.n_out, *sides)
 
     def apply(self, V: Bytes) -> Sums:
-        """The sums of each sample."""
-        wide = self.weights.astype(np.int32)
+        """Compute the sums of each sample."""
+        # Products of doubles are fast, and exact: no sum comes near 2^53.
+        W = self.weights.T.astype(np.float64)
         if not self.kernel:
-            return V.reshape(len(V), -1).astype(np.int32) @ wide.T
+            return (V.reshape(len(V), -1).astype(np.float64) @ W).astype(np.int32)
         pad, k, s = self.padding, self.kernel, self.stride
         images = np.pad(V.reshape(len(V), *self.shape_in), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
         windows = np.lib.stride_tricks.sliding_window_view(images, (k, k), axis=(2, 3))
         patches = windows[:, :, ::s, ::s].transpose(0, 2, 3, 1, 4, 5)
-        rows = patches.reshape(*patches.shape[:3], -1).astype(np.int32)
-        return np.ascontiguousarray((rows @ wide.T).transpose(0, 3, 1, 2))
+        rows = patches.reshape(*patches.shape[:3], -1).astype(np.float64)
+        return np.ascontiguousarray((rows @ W).transpose(0, 3, 1, 2).astype(np.int32))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A layer: a map, perhaps a second one from earlier bits, thresholds, a pooling.
+    """A layer: a map, thresholds, and perhaps a pooling and a shortcut from earlier bits.
 
-    ``thresholds``: one number a unit, or one for each of its positions (with average pooling, of
-    its pooled positions); of the last layer, offsets that are added. ``skip`` counts back to the
-    activations that the ``shortcut`` takes: 1 would be those that the map takes.
+    There is one threshold per unit, or one per position of a unit (with average pooling, per pooled
+    position). In the last layer, thresholds are offsets, which are added.
     """
 
     main: Map
     thresholds: Sums
-    pool: str = "none"
-    window: int = 1
+    pool: str = "none"  # or "max" or "average"
+    window: int = 1  # the side of what is pooled
     shortcut: Map | None = None
-    skip: int = 0
+    skip: int = 0  # how far back the shortcut starts; 1 would be where the main map starts
 
     def __post_init__(self) -> None:
         if self.main.weights.dtype != np.int8 or self.thresholds.dtype != np.int32:
@@ -165,175 +163,158 @@ class Stage:
 
     @property
     def shape_out(self) -> Shape:
-        """Of a sample's bits."""
-        shape = self.main.shape_out
-        if self.pool == "none":
-            return shape
-        return (shape[0], *(side // self.window for side in shape[1:]))
+        """The shape of a sample's bits."""
+        units, *sides = self.main.shape_out
+        return (units, *(side // self.window for side in sides))
 
     @property
     def compared(self) -> Shape:
-        """Of what is compared with thresholds: before max pooling, after average pooling."""
+        """The shape of what meets the thresholds: before max pooling, after average pooling."""
         return self.shape_out if self.pool == "average" else self.main.shape_out
 
+    @property
+    def limits(self) -> Sums:
+        """The thresholds in a shape that broadcasts over samples and positions."""
+        per_filter = self.thresholds.ndim == 1 and len(self.compared) == 3
+        return self.thresholds[:, None, None] if per_filter else self.thresholds
+
+    @property
+    def ordered_limits(self) -> Sums:
+        """The thresholds in the order of comparison: by pooled position, place in window, unit."""
+        if self.thresholds.ndim == 1:
+            return self.thresholds
+        units, rows, columns = self.shape_out
+        k = self.window if self.pool == "max" else 1
+        tiles = self.thresholds[:, : rows * k, : columns * k].reshape(units, rows, k, columns, k)
+        return np.ascontiguousarray(tiles.transpose(1, 3, 2, 4, 0)).ravel()
+
     def sums(self, V: list[Bytes]) -> Sums:
-        """Of the activations so far, those right below last."""
+        """Compute the sums from all activations so far, the latest one last."""
         total = self.main.apply(V[-1])
         return total if self.shortcut is None else total + self.shortcut.apply(V[-self.skip])
 
     def bits(self, V: list[Bytes]) -> Bytes:
-        """The layer's bits."""
+        """Compute the layer's bits from all activations so far."""
         total = self.sums(V)
         if self.pool == "average":
-            total = sum_windows(total, self.window)
-        bits = (total > spread(self.thresholds, self.compared)).astype(np.uint8)
+            total = _windows(total, self.window).sum(axis=(3, 5), dtype=np.int32)
+        bits = (total > self.limits).astype(np.uint8)
         return _windows(bits, self.window).max(axis=(3, 5)) if self.pool == "max" else bits
 
 
-@dataclass(frozen=True)
-class IntegerNetwork:
-    """A 0/1 network of integers.
-
-    ``unit``: what 1 of a score is worth in the scores of the network that it was made of; only
-    probabilities need it.
-    """
-
-    inputs: Inputs
-    stages: list[Stage]
-    classes: list[ClassLabel]
-    head: Head
-    unit: float = 1.0
-    feature_names: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        check_form(self)
-
-    @property
-    def n_features(self) -> int:
-        """How many inputs a sample has."""
-        return self.inputs.n_features
-
-    @property
-    def n_bytes(self) -> int:
-        """Of weights and thresholds."""
-        own = sum(m.weights.nbytes for m in self.maps)
-        return own + sum(s.thresholds.nbytes for s in self.stages)
-
-    def scores(self, X: ArrayLike | Tensor) -> Sums:
-        """The scores of raw samples."""
-        raw = self.check(X)
-        rows = self.rows
-        return np.concatenate([self._scores(raw[k : k + rows]) for k in range(0, len(raw), rows)])
-
-    @property
-    def rows(self) -> int:
-        """How many samples fit into memory together."""
-        largest = max(m.n_numbers for m in self.maps)
-        return max(1, min(4096, AT_ONCE // largest))
-
-    @property
-    def maps(self) -> list[Map]:
-        """All of them, shortcuts included."""
-        return [m for s in self.stages for m in (s.main, s.shortcut) if m is not None]
-
-    def check(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Raw samples as a matrix of bytes, or of float32 numbers."""
-        raw = check_width(check_inputs(X, torch.float32), self.n_features).numpy()
-        if not self.inputs.are_bytes:
-            return raw.astype(np.float32)
-        if raw.dtype != np.uint8:
-            with np.errstate(invalid="ignore"):
-                whole = raw.astype(np.uint8)  # of what is a byte already this changes nothing
-            if not np.array_equal(whole, raw):
-                raise InputError("the network takes bytes, whole numbers from 0 to 255.")
-            raw = whole
-        return raw
-
-    def _scores(self, X: NDArray[Any]) -> Sums:
-        V = [self.inputs.apply(X)]
-        for stage in self.stages[:-1]:
-            V.append(stage.bits(V))
-        return self.stages[-1].sums(V) + self.stages[-1].thresholds
-
-    def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """The class label of each sample; the first one where several lead."""
-        labels: NDArray[Any] = np.asarray(self.classes)[self.scores(X).argmax(axis=1)]
-        return labels
-
-    def probabilities(self, scores: Sums) -> NDArray[Any]:
-        """The class probabilities that go with scores."""
-        logits = torch.from_numpy(scores.astype(np.float32) * np.float32(self.unit))
-        shares: NDArray[Any] = self.head.probabilities(logits).numpy()
-        return shares
-
-
-def spread(thresholds: Sums, shape: Shape) -> Sums:
-    """One threshold for each sum of a sample."""
-    if thresholds.ndim == 1 and len(shape) == 3:
-        thresholds = thresholds[:, None, None]
-    return np.broadcast_to(thresholds, shape)
-
-
 def _windows(A: NDArray[Any], size: int) -> NDArray[Any]:
-    """Windows side by side, their entries in the axes 3 and 5."""
+    """Cut images into adjacent windows, whose entries lie along axes 3 and 5."""
     n, units, height, width = A.shape
     h, w = height // size, width // size
     return A[:, :, : h * size, : w * size].reshape(n, units, h, size, w, size)
 
 
-def sum_windows(A: Sums, size: int) -> Sums:
-    """The sums of windows side by side."""
-    total: Sums = _windows(A, size).sum(axis=(3, 5), dtype=np.int32)
-    return total
+@dataclass(frozen=True)
+class IntegerNetwork:
+    """A 0/1 network in integers; stages that do not fit are refused with an ``InputError``."""
+
+    inputs: Inputs
+    stages: list[Stage]
+    classes: list[ClassLabel]  # in the order of the scores
+    head: Head  # of the original network, for probabilities
+    unit: float = 1.0  # what a score of 1 is worth in the original network's scores
+    feature_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.stages or self.stages[0].main.n_inputs != self.inputs.n_taken:
+            raise InputError("the first layer takes another number of inputs than there are.")
+        for i in range(len(self.stages)):
+            _check_stage(self.stages, i)
+        if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK:
+            raise InputError("the network is too large.")
+        last = self.stages[-1]
+        if last.main.shape_out != (len(self.classes),) or last.pool != "none":
+            raise InputError("the last layer is not one of scores, one a class.")
+
+    @property
+    def n_features(self) -> int:
+        """The number of features in a raw sample."""
+        return self.inputs.n_features
+
+    @property
+    def maps(self) -> list[Map]:
+        """All maps, shortcuts included."""
+        return [m for s in self.stages for m in (s.main, s.shortcut) if m is not None]
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of all weights and thresholds."""
+        weights = sum(m.weights.nbytes for m in self.maps)
+        return weights + sum(s.thresholds.nbytes for s in self.stages)
+
+    def check(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return raw samples as a matrix of bytes, or of float32 numbers."""
+        raw: NDArray[Any] = check_width(check_inputs(X, torch.float32), self.n_features).numpy()
+        if not self.inputs.are_bytes:
+            return raw.astype(np.float32)
+        if raw.dtype == np.uint8:
+            return raw
+        with np.errstate(invalid="ignore"):
+            whole = raw.astype(np.uint8)  # keeps the values that are bytes
+        if not np.array_equal(whole, raw):
+            raise InputError("the network takes bytes, whole numbers from 0 to 255.")
+        return whole
+
+    def scores(self, X: ArrayLike | Tensor) -> Sums:
+        """Compute the int32 scores of raw samples."""
+        return self.in_parts(self.score_checked, self.check(X))
+
+    def in_parts(self, run: Engine, raw: NDArray[Any]) -> Sums:
+        """Run an engine on checked samples, as many at a time as fit in memory."""
+        largest = max(m.n_numbers for m in self.maps)
+        rows = max(1, min(4096, AT_ONCE // largest))
+        return np.concatenate([run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
+
+    def score_checked(self, raw: NDArray[Any]) -> Sums:
+        """Compute the scores of checked samples, all at once."""
+        V = [self.inputs.apply(raw)]
+        for stage in self.stages[:-1]:
+            V.append(stage.bits(V))
+        return self.stages[-1].sums(V) + self.stages[-1].thresholds
+
+    def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return the label of each sample's leading class, the first one if several lead."""
+        labels: NDArray[Any] = np.asarray(self.classes)[self.scores(X).argmax(axis=1)]
+        return labels
 
 
-def check_form(network: IntegerNetwork) -> None:
-    """Require stages that fit each other, sums of 32 bits, and layers that fit into memory."""
-    inputs, shapes = network.inputs, []
-    if not network.stages or network.stages[0].main.n_inputs != inputs.n_taken:
-        raise InputError("the first layer takes another number of inputs than there are.")
-    for i, stage in enumerate(network.stages):
-        where, last = f"layer {i + 1}", i == len(network.stages) - 1
-        shapes.append(stage.main.shape_in)
-        if i and math.prod(network.stages[i - 1].shape_out) != stage.main.n_inputs:
-            raise InputError(f"{where} does not take what the layer below gives.")
-        if stage.shortcut is not None:
-            fits = 2 <= stage.skip <= i and not last
-            if not fits or shapes[i + 1 - stage.skip] != stage.shortcut.shape_in:
-                raise InputError(f"{where} has a shortcut that does not fit.")
-            if stage.shortcut.shape_out != stage.main.shape_out:
-                raise InputError(f"{where} has a shortcut of another shape.")
-        pools = stage.pool != "none"
-        misfit = len(stage.main.shape_out) != 3 if pools else stage.window != 1
-        if misfit or min(stage.shape_out) < 1:
-            raise InputError(f"{where} has a pooling that does not fit.")
-        if stage.thresholds.shape not in {(stage.main.n_out,), stage.compared}:
-            raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
-        if not i and np.abs(stage.main.weights.astype(np.int16)).max() > LARGEST_OF_BYTES:
-            raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
-        size = int((largest_sums(stage, 1 if i else 255) + _sizes(stage) * last).max())
-        if max(size, int(_sizes(stage).max())) > MOST:
-            raise InputError(f"{where} adds up to {size:,}, more than 32 bits hold.")
-    if sum(m.n_numbers for m in network.maps) > LARGEST_NETWORK:
-        raise InputError("the network is too large.")
-    end = network.stages[-1]
-    if end.main.shape_out != (len(network.classes),) or end.pool != "none":
-        raise InputError("the last layer is not one of scores, one a class.")
+def _check_stage(stages: list[Stage], i: int) -> None:
+    """Require that layer i fits the layers below it and that its sums fit in 32 bits."""
+    stage, where, last = stages[i], f"layer {i + 1}", i == len(stages) - 1
+    if i and math.prod(stages[i - 1].shape_out) != stage.main.n_inputs:
+        raise InputError(f"{where} does not take what the layer below gives.")
+    if stage.shortcut is not None:
+        fits = 2 <= stage.skip <= i and not last
+        if not fits or stages[i + 1 - stage.skip].main.shape_in != stage.shortcut.shape_in:
+            raise InputError(f"{where} has a shortcut that does not fit.")
+        if stage.shortcut.shape_out != stage.main.shape_out:
+            raise InputError(f"{where} has a shortcut of another shape.")
+    pools = stage.pool != "none"
+    misfit = len(stage.main.shape_out) != 3 if pools else stage.window != 1
+    if misfit or min(stage.shape_out) < 1:
+        raise InputError(f"{where} has a pooling that does not fit.")
+    if stage.thresholds.shape not in {(stage.main.n_out,), stage.compared}:
+        raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
+    if i == 0 and np.abs(stage.main.weights.astype(np.int16)).max() > LARGEST_OF_BYTES:
+        raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
+    limits = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1).max(axis=1)
+    size = int((largest_sums(stage, 1 if i else 255) + limits * last).max())
+    if max(size, int(limits.max())) > MOST:
+        raise InputError(f"{where} adds up to {size:,}, more than 32 bits hold.")
 
 
 def largest_sums(stage: Stage, largest: int) -> NDArray[np.int64]:
-    """What the sums of each unit (with average pooling, of a window) can reach, in size.
+    """Bound the size of each unit's sums (of a window's totals with average pooling).
 
-    ``largest``: input, 255 for bytes and 1 for bits.
+    ``largest`` is the largest input: 255 for bytes, 1 for bits.
     """
     rows = np.abs(stage.main.weights.astype(np.int64)).sum(axis=1) * largest
     if stage.shortcut is not None:
         rows = rows + np.abs(stage.shortcut.weights.astype(np.int64)).sum(axis=1)
     total: NDArray[np.int64] = rows * (stage.window**2 if stage.pool == "average" else 1)
     return total
-
-
-def _sizes(stage: Stage) -> NDArray[np.int64]:
-    """The size of each unit's largest threshold."""
-    sizes = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1)
-    return np.asarray(sizes.max(axis=1))

@@ -1,6 +1,10 @@
-"""A network of integers that runs: in ONNX Runtime, or where it pays by kernels of our own."""
+"""Run an integer network: in ONNX Runtime, in compiled kernels where they are faster, or in numpy.
 
-from collections.abc import Callable
+ONNX Runtime is an extra (``pip install 'zeroone[onnx]'``). Without it, kernels take over where they
+exist and numpy does the rest. The scores are the same to the bit.
+"""
+
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,18 +16,22 @@ from torch import Tensor
 
 from zeroone.deploy.build import are_there, kernels
 from zeroone.deploy.exporters.onnx import make_model
-from zeroone.deploy.integer_form import IntegerNetwork, Sums
+from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
 from zeroone.deploy.kernel_batch import NativeNetwork, pays
 from zeroone.deploy.kernel_single import SingleNetwork, pays_for_one
 from zeroone.nn.network import ClassLabel
+from zeroone.utils.checks import InputError
 
-MANY = 1000  # single samples that are worth a compiler's second
+MANY = 1000  # single samples that are worth the second or two of a compiler
 
 
 class IntegerModel:
-    """Predicts as ``Network`` does, by integers only; the same scores as ``network``'s, to the bit.
+    """A model with the interface of ``Network`` that computes in integers only.
 
-    ``threads``: None takes as many as torch.
+    Args:
+        network: The integer form; ``network.scores`` gives the same scores to the bit.
+        threads: The number of threads; None takes as many as torch.
+
     """
 
     def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
@@ -32,88 +40,108 @@ class IntegerModel:
 
     @property
     def classes(self) -> list[ClassLabel]:
-        """The labels, in the order of the scores."""
+        """The class labels, in the order of the scores."""
         return self.network.classes
 
     @property
     def n_features(self) -> int:
-        """How many inputs a sample has."""
+        """The number of features in a raw sample."""
         return self.network.n_features
 
     @property
     def feature_names(self) -> list[str] | None:
-        """What they are called, if it is known."""
+        """The names of the inputs, if known."""
         return self.network.feature_names
 
     @cached_property
     def session(self) -> Any:
-        """ONNX Runtime's, made when it is first needed."""
+        """The session of ONNX Runtime, opened on first use."""
         return open_session(make_model(self.network).SerializeToString(), self.threads)
 
     @cached_property
+    def has_session(self) -> bool:
+        """Whether ONNX Runtime is installed."""
+        try:
+            return self.session is not None
+        except InputError:
+            return False
+
+    @cached_property
     def native(self) -> NativeNetwork | None:
-        """Kernels for blocks of samples, built when first needed; None if there are none."""
+        """The kernels for blocks of samples, built on first use; None if there are none."""
         return NativeNetwork.of(self.network, self.threads or torch.get_num_threads())
 
     @cached_property
     def single(self) -> SingleNetwork | None:
-        """The kernel for one sample, likewise."""
+        """The kernel for one sample, built on first use; None if there is none."""
         return SingleNetwork.of(self.network)
 
     def scores(self, X: ArrayLike | Tensor) -> Sums:
-        """The int32 scores of raw samples."""
-        raw, rows = self.network.check(X), self.network.rows
-        run = self.engine(raw)
-        return np.concatenate([run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
+        """Compute the int32 scores of raw samples."""
+        raw = self.network.check(X)
+        return self.network.in_parts(self.engine(raw), raw)
 
-    def engine(self, raw: NDArray[Any]) -> Callable[[NDArray[Any]], Sums]:
-        """What is fastest for these checked samples: it takes them and gives their scores."""
+    def engine(self, raw: NDArray[Any]) -> Engine:
+        """Choose the fastest engine for these checked samples."""
+        fast: SingleNetwork | NativeNetwork | None = None
         if len(raw) == 1:
-            return self._engine_for_one(raw)
-        if pays(self.network, len(raw)) and kernels().pay and self.native is not None:
-            return self.native.scores
-        return self._by_session
+            fast = self.single if self._single_pays(raw) else None
+        elif pays(self.network, len(raw)) and (kernels().pay or not self.has_session):
+            fast = self.native
+        if fast is not None:
+            return fast.scores
+        return self._by_session if self.has_session else self.network.score_checked
 
-    def _engine_for_one(self, raw: NDArray[Any]) -> Callable[[NDArray[Any]], Sums]:
-        """Nothing is compiled for the sake of a few single samples, only after many of them."""
+    def _single_pays(self, raw: NDArray[Any]) -> bool:
+        """Whether to use the kernel for one sample; only many samples are worth a compilation."""
         if not pays_for_one(self.network, raw):
-            return self._by_session
+            return False
         self._singles += 1
-        there = self._singles > MANY or are_there()
-        return self.single.scores if there and self.single is not None else self._by_session
+        return self._singles > MANY or are_there()
 
     def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
         return scores
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """The class label of each sample; the first one where several lead."""
+        """Return the label of each sample's leading class, the first one if several lead."""
         labels: NDArray[Any] = np.asarray(self.classes)[self.scores(X).argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """The class probabilities of each sample."""
-        return self.network.probabilities(self.scores(X))
+        """Return the class probabilities of each sample."""
+        logits = self.scores(X).astype(np.float32) * np.float32(self.network.unit)
+        shares: NDArray[Any] = self.network.head.probabilities(torch.from_numpy(logits)).numpy()
+        return shares
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file that ``zeroone.load`` reads."""
+        """Write the model to a file that ``zeroone.load`` reads."""
         from zeroone.deploy.files import write_integers
 
         return write_integers(self.network, Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sessions and kernels are not pickled: a copy makes its own."""
+        """Leave sessions and kernels out: a copy opens its own."""
         return {"network": self.network, "threads": self.threads, "_singles": 0}
 
 
 def open_session(model: str | bytes, threads: int | None = None, *, spin: bool = True) -> Any:
-    """A session of ONNX Runtime on the CPU, for a model's bytes or file.
+    """Open a session of ONNX Runtime on the CPU.
 
-    ``spin``: whether its threads wait for the next call by spinning for a while.
+    Args:
+        model: The content of an ONNX file, or its path.
+        threads: The number of threads; None takes as many as torch.
+        spin: Whether threads spin for a while as they wait for the next call.
+
     """
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()  # who predicts tells nobody
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # works only before the first import
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError(
+            "ONNX Runtime is not installed: run pip install 'zeroone[onnx]'."
+        ) from None
+    onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3

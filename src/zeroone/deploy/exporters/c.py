@@ -1,54 +1,73 @@
-"""The integer form as C99: one header and one source, no allocation, additions only.
+"""Export to C99: one source and one header, no allocation.
 
-No floating point after the inputs, no multiplication after the first layer. ``network.c.jinja``
-holds the code, this file its numbers.
+The code uses no floating point after the inputs and no multiplication after the first layer.
+``network.c.jinja`` holds the code, this file supplies its numbers.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
-from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage
+from zeroone.deploy.exporters import register_exporter
+from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
-COLUMNS = 96  # of a line of numbers
+WORD = 32  # bits that the code counts at a time
 TYPES = {"int8": "int8_t", "int32": "int32_t", "uint32": "uint32_t", "float32": "float"}
-WORD = 32  # bits that are counted at a time
+SUFFIXES = {"uint32": "u", "float32": "f"}
 
 
 @dataclass(frozen=True)
-class Table:
-    """A constant array."""
+class Layer:
+    """A stage, the kind of its inputs ("bytes", "bits" or "signs"), and where its bits are."""
 
-    name: str
-    values: NDArray[Any]
+    number: int
+    stage: Stage
+    kind: str
+    source: str
+    target: str
+    earlier: str  # what the shortcut takes
 
     @property
-    def type(self) -> str:
-        """In C."""
-        return TYPES[self.values.dtype.name]
+    def functions(self) -> set[str]:
+        """The names of the C functions that it calls."""
+        does = "window" if self.stage.main.kernel else "add"
+        return {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
 
 
-@dataclass(frozen=True)
-class Size:
-    """Of the generated code, for microcontrollers."""
+class Size(NamedTuple):
+    """The size of the generated code, for microcontrollers."""
 
     flash: int  # bytes of constants
     ram: int  # bytes of working memory
 
 
+@register_exporter("c", suffix=".c")
+def export_c(network: IntegerNetwork, path: Path) -> list[str]:
+    """Write C99 source with its header."""
+    size = write_c(network, path)
+    return [
+        f"{path} and {path.with_suffix('.h')}: C99, {path.stem}_scores and {path.stem}_classify",
+        f"flash {size.flash:,} bytes of constants, RAM {size.ram:,} bytes",
+    ]
+
+
 def write_c(network: IntegerNetwork, path: Path) -> Size:
-    """Write ``path`` (.c) and the header beside it (.h); names come from the file's."""
+    """Write ``path`` (.c) and the header beside it (.h); C names start with the file's name.
+
+    Raises:
+        InputError: The file's name is no C name, or another program wrote one of the files.
+
+    """
     name = path.stem
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(f"{path.name} would make {name!r} a name in C, which it cannot be.")
@@ -57,63 +76,54 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
     for target in targets.values():
         if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
             raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     for template, target in targets.items():
+        text = (resources.files(__package__) / template).read_text(encoding="utf-8")
         with replacing(target) as temporary:
-            temporary.write_text(_render(template, content), encoding="ascii")
+            code = environment.from_string(text).render(content)
+            temporary.write_text(code, encoding="ascii")
     return Size(content["flash"], content["ram"])
 
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
-    """All that the templates need."""
-    inputs = network.inputs
-    own = inputs.taken is not None or not inputs.are_bytes  # whether inputs get a buffer
-    sources = _buffers(network, own)
-    stages = [_stage(network, i, sources) for i in range(len(network.stages))]
-    tables = list(_tables(network))
-    sizes: dict[str, int] = {}
-    for buffer, size in zip(sources, _widths(network), strict=True):
-        if buffer != "sample":
-            sizes[buffer] = max(size, sizes.get(buffer, 0))
-    most = max(m.n_out for m in network.maps)
-    words = max((s.get("n_words", 0) for s in stages), default=0)
-    hidden = stages[:-1]
-    kinds = {s["kind"] for s in stages if not s["is_image"]}
-    images = {s["kind"] for s in hidden if s["is_image"]}
-    if any(s["is_image"] and s["shortcut"] for s in hidden):
-        images.add("bits")
-    if any(not s["is_image"] and s["shortcut"] for s in hidden):
-        kinds.add("bits")
+    """Collect all that the templates need."""
+    layers = _layers(network)
+    tables = _tables(network, layers)
+    buffers: dict[str, int] = {}
+    for layer in layers:
+        if layer.source != "sample":
+            width = layer.stage.main.n_inputs
+            buffers[layer.source] = max(width, buffers.get(layer.source, 0))
+    n_units = max(m.n_out for m in network.maps)
+    n_words = max(-(-x.stage.main.n_inputs // WORD) * (x.kind == "signs") for x in layers)
+    uses = set[str]().union(*(layer.functions for layer in layers))
+    if not all(layer.stage.main.kernel for layer in layers[:-1]):
+        uses.add("compare")
     return {
         "about": f"{WRITTEN} {__version__}.",
         "name": name,
         "NAME": name.upper(),
         "tables": tables,
-        "buffers": [{"name": b, "size": size} for b, size in sizes.items()],
-        "most_units": most,
-        "most_words": words,
+        "types": TYPES,
+        "literals": _literals,
+        "buffers": buffers,
+        "n_units": n_units,
+        "n_words": n_words,
         "labels": [_c_string(str(label)) for label in network.classes],
-        "n_features": inputs.n_features,
+        "inputs": network.inputs,
+        "input_type": "uint8_t" if network.inputs.are_bytes else "float",
         "order": _order(network),
-        "n_taken": inputs.n_taken,
-        "gather": inputs.taken is not None,
-        "input_type": "uint8_t" if inputs.are_bytes else "float",
-        "stages": stages,
-        "uses": {
-            "dense_bits": "bits" in kinds,
-            "dense_bytes": "bytes" in kinds,
-            "signs": "signs" in kinds,
-            "compare": any(not s["is_image"] for s in hidden),
-            "images": bool(images),
-            "window_bits": "bits" in images,
-            "window_bytes": "bytes" in images,
-        },
-        "flash": sum(table.values.nbytes for table in tables),
-        "ram": sum(sizes.values()) + 4 * most + 4 * words,
+        "layers": layers,
+        "uses": uses,
+        "flash": sum(values.nbytes for values in tables.values()),
+        "ram": sum(buffers.values()) + 4 * n_units + 4 * n_words,
     }
 
 
 def _order(network: IntegerNetwork) -> str:
-    """In which the numbers of a sample come, for a comment."""
+    """Say in a comment how the numbers of a sample are ordered."""
     if network.stages[0].main.kernel:
         shape = " x ".join(map(str, network.stages[0].main.shape_in))
         return f"channels x rows x columns: {shape}"
@@ -123,154 +133,62 @@ def _order(network: IntegerNetwork) -> str:
     return f"in this order: {names}".replace("*/", "* /").replace("\n", " ")
 
 
-def _widths(network: IntegerNetwork) -> list[int]:
-    """Of V[0], V[1], ...: how many numbers."""
-    return [stage.main.n_inputs for stage in network.stages]
+def _layers(network: IntegerNetwork) -> list[Layer]:
+    """Give each layer its buffers: two in turn, or one each if a shortcut needs old bits."""
+    stages, inputs = network.stages, network.inputs
+    n_buffers = len(stages) + 1 if any(stage.shortcut for stage in stages) else 2
+    buffers = [f"bits_{i % n_buffers}" for i in range(len(stages) + 1)]
+    if inputs.taken is None and inputs.are_bytes:
+        buffers[0] = "sample"
+    return [
+        Layer(i, stage, _kind(stage, i), buffers[i], buffers[i + 1], buffers[i + 1 - stage.skip])
+        for i, stage in enumerate(stages)
+    ]
 
 
-def _buffers(network: IntegerNetwork, own: bool) -> list[str]:
-    """Where V[0], V[1], ... are kept: two places in turn, unless shortcuts need them for longer."""
-    kept = any(stage.shortcut for stage in network.stages)
-    names = [f"bits_{i if kept else i % 2}" for i in range(len(network.stages))]
-    if not own:
-        names[0] = "sample"
-    return names
+def _kind(stage: Stage, i: int) -> str:
+    if i == 0:
+        return "bytes"
+    return "signs" if weight_bits(stage.main.weights) < 8 and not stage.main.kernel else "bits"
 
 
-def _tables(network: IntegerNetwork) -> Sequence[Table]:
-    inputs, tables = network.inputs, []
+def _tables(network: IntegerNetwork, layers: list[Layer]) -> dict[str, NDArray[Any]]:
+    """Order all constants as the code reads them."""
+    inputs, tables = network.inputs, dict[str, NDArray[Any]]()
     if inputs.taken is not None:
-        tables.append(Table("taken", inputs.taken.astype(np.int32)))
+        tables["taken"] = inputs.taken.astype(np.int32)
     if inputs.low is not None and inputs.rate is not None:
-        tables += [Table("low", inputs.low), Table("rate", inputs.rate)]
-    for i, stage in enumerate(network.stages):
-        counted = _counts(stage, i)
-        weights = sign_words(stage.main) if counted else stage.main.weights.T.ravel()
-        tables.append(Table(f"weights_{i}", weights))
-        if stage.shortcut is not None:
-            tables.append(Table(f"shortcut_{i}", stage.shortcut.weights.T.ravel()))
-        tables.append(Table(f"limits_{i}", in_order(stage)))
+        tables |= {"low": inputs.low, "rate": inputs.rate}
+    for i, layer in enumerate(layers):
+        main, shortcut = layer.stage.main, layer.stage.shortcut
+        signs = layer.kind == "signs"
+        tables[f"weights_{i}"] = sign_words(main) if signs else main.weights.T.ravel()
+        if shortcut is not None:
+            tables[f"shortcut_{i}"] = shortcut.weights.T.ravel()
+        tables[f"limits_{i}"] = layer.stage.ordered_limits
     return tables
 
 
-def _counts(stage: Stage, i: int) -> bool:
-    """Whether a layer counts bits instead of adding up weights."""
-    return i > 0 and not stage.main.kernel and stage.main.has_signs
+def _literals(values: NDArray[Any]) -> str:
+    """Write numbers in C; float32 numbers have enough digits to tell them apart."""
+    suffix = SUFFIXES.get(values.dtype.name, "")
+    words = [f"{word}{suffix}," for word in values.astype(str).tolist()]
+    per_line = 16 if values.dtype == np.int8 else 5
+    rows = (words[k : k + per_line] for k in range(0, len(words), per_line))
+    return "\n".join("    " + " ".join(row) for row in rows)
 
 
 def sign_words(linear: Map) -> NDArray[np.uint32]:
-    """By unit and word: which inputs have the weight 1, and which have -1."""
-    n_out, n_in = linear.weights.shape
-    wide = np.zeros((n_out, -(-n_in // WORD) * WORD), np.int8)
-    wide[:, :n_in] = linear.weights
+    """Pack weights by unit and word: which inputs have the weight 1, then which have -1."""
+    wide = np.pad(linear.weights, ((0, 0), (0, -linear.weights.shape[1] % WORD)))
     both = [np.packbits(wide == sign, axis=1, bitorder="little").view("<u4") for sign in (1, -1)]
     return np.stack(both, axis=-1).astype(np.uint32).ravel()
 
 
-def in_order(stage: Stage) -> NDArray[np.int32]:
-    """The thresholds in the order in which they are compared: pooled positions, windows, units."""
-    limits = stage.thresholds
-    if limits.ndim == 1:
-        return limits
-    if stage.pool != "max":
-        return np.ascontiguousarray(limits.transpose(1, 2, 0)).ravel()
-    units, rows, columns = stage.shape_out
-    k = stage.window
-    tiles = limits[:, : rows * k, : columns * k].reshape(units, rows, k, columns, k)
-    return np.ascontiguousarray(tiles.transpose(1, 3, 2, 4, 0)).ravel()
-
-
-def _stage(network: IntegerNetwork, i: int, buffers: list[str]) -> dict[str, Any]:
-    """What the template must know of a layer."""
-    stage = network.stages[i]
-    last = i == len(network.stages) - 1
-    content: dict[str, Any] = {
-        "number": i,
-        "last": last,
-        "is_image": bool(stage.main.kernel),
-        "kind": "bits" if i else "bytes",
-        "units": stage.main.n_out,
-        "n_inputs": stage.main.n_inputs,
-        "source": buffers[i],
-        "target": None if last else buffers[i + 1],
-        "shortcut": None,
-    }
-    if _counts(stage, i):
-        content |= {"kind": "signs", "n_words": -(-stage.main.n_inputs // WORD)}
-    if stage.shortcut is not None:
-        content["earlier"] = buffers[i + 1 - stage.skip]
-        content["shortcut"] = f"shortcut_{i}"
-        content["shortcut_inputs"] = stage.shortcut.n_inputs
-    if not stage.main.kernel:
-        return content
-    _, rows, columns = stage.shape_out
-    content |= {
-        "main": _convolution(stage.main, f"weights_{i}", stage.window),
-        "main_place": _place(stage.main),
-        "rows": rows,
-        "columns": columns,
-        "positions": rows * columns,
-        "pool": stage.pool,
-        "window": stage.window,
-        "by_position": stage.thresholds.ndim == 3,
-    }
-    arguments = [buffers[i], content["target"]]
-    if stage.shortcut is not None:
-        content["shortcut"] = _convolution(stage.shortcut, f"shortcut_{i}", stage.window)
-        content["shortcut_place"] = _place(stage.shortcut)
-        arguments.insert(1, content["earlier"])
-    return content | {"arguments": ", ".join(arguments)}
-
-
-def _convolution(linear: Map, weights: str, window: int) -> str:
-    channels, height, width = linear.shape_in
-    plane, line = height * width, linear.stride * width
-    numbers = [channels, height, width, plane, linear.kernel, linear.stride, line]
-    numbers += [window * linear.stride, window * line]
-    numbers += [linear.n_out, linear.kernel * linear.n_out]
-    return f"{{{weights}, {', '.join(map(str, numbers))}}}"
-
-
-def _place(linear: Map) -> str:
-    start = -linear.padding * linear.shape_in[2] - linear.padding
-    return f"{{{-linear.padding}, {-linear.padding}, {start}}}"
-
-
 def _c_string(text: str) -> str:
-    """A literal in ASCII; other characters as UTF-8, in octal."""
+    """Quote a text in ASCII, with other characters as octal UTF-8."""
     out = ""
     for byte in text.encode("utf-8"):
         plain = 32 <= byte < 127 and chr(byte) not in '"\\?'
         out += chr(byte) if plain else f"\\{byte:03o}"
     return f'"{out}"'
-
-
-def _render(template: str, content: dict[str, Any]) -> str:
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    environment.filters["lines"] = _lines
-    text = (resources.files(__package__) / template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(content)
-
-
-def _lines(values: NDArray[Any]) -> str:
-    """Numbers with commas between them, in lines."""
-    if values.dtype == np.float32:
-        words = [f"{_float_literal(float(value))}," for value in values]
-    else:
-        end = "u," if values.dtype == np.uint32 else ","
-        words = [f"{int(value)}{end}" for value in values]
-    lines, line = [], ""
-    for word in words:
-        if len(line) + len(word) + 1 > COLUMNS:
-            lines.append(line)
-            line = ""
-        line += f" {word}" if line else f"    {word}"
-    return "\n".join([*lines, line])
-
-
-def _float_literal(value: float) -> str:
-    """Nine digits tell every float32 from the others."""
-    text = f"{value:.9g}"
-    return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"

@@ -1,9 +1,9 @@
-// The page around the network: what comes in, what is shown.
+// The page around the network: takes a sample and shows bits and classes.
 const network = readNetwork(JSON.parse(document.getElementById("network").textContent));
 const byId = (id) => document.getElementById(id);
 const [channels, height, width] = network.image.length ? network.image : [0, 0, 0];
 
-/** From grey levels 0..255 to what the network takes. */
+/** Convert grey levels 0..255 to what the network takes. */
 function fromBytes(bytes) {
   if (!network.low) return bytes;
   let [low, high] = [Infinity, -Infinity];
@@ -18,7 +18,7 @@ function show(sample) {
   const { scores, bits } = run(network, sample);
   const largest = Math.max(...scores);
   const soft = (s) => Math.exp((s - largest) * network.unit);
-  const hard = (s) => (s === largest ? 1 : 0); // several that lead share it
+  const hard = (s) => (s === largest ? 1 : 0); // leading classes share it
   const weights = Array.from(scores, network.head === "softmax" ? soft : hard);
   const total = weights.reduce((a, b) => a + b, 0);
   const best = scores.indexOf(largest);
@@ -62,7 +62,7 @@ function layOut() {
   }
 }
 
-/** Where the ink of grey levels is: its size and its centre of mass; null if there is none. */
+/** Find the size and the centre of mass of the ink in grey levels; null if there is none. */
 function inkOf(grey, w, h) {
   let [left, right, top, bottom, mass, mx, my] = [w, -1, h, -1, 0, 0, 0];
   for (let y = 0; y < h; y++) {
@@ -79,7 +79,7 @@ function inkOf(grey, w, h) {
   return mass ? { size: Math.max(right - left, bottom - top) + 1, mx: mx / mass, my: my / mass } : null;
 }
 
-/** The pixels of a canvas as planes of bytes: brightness, or red, green and blue. */
+/** Read the pixels of a canvas as planes of bytes: brightness, or red, green and blue. */
 function planesOf(canvas) {
   const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const n = canvas.width * canvas.height;
@@ -99,7 +99,7 @@ function planesOf(canvas) {
   return planes;
 }
 
-/** A canvas of that size, black. */
+/** Create a black canvas of this size. */
 function blank(w, h) {
   const canvas = Object.assign(document.createElement("canvas"), { width: w, height: h });
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -109,8 +109,8 @@ function blank(w, h) {
 }
 
 /**
- * What the network sees of a picture: as it is if it has the network's size; else scaled, or its ink
- * in the middle, 20/28 of the side large, as in MNIST.
+ * Convert a picture to what the network sees: unchanged if it has the network's size, else scaled,
+ * or with its ink centred and 20/28 of the side large, as in MNIST.
  */
 function look(picture) {
   const view = blank(width, height);
@@ -146,7 +146,7 @@ function showSeen(bytes) {
   context.putImageData(image, 0, 0);
 }
 
-/** A picture that fits into the pad's shape without being stretched. */
+/** Fit a picture into the shape of the pad without stretching it. */
 function fitted(image, pad) {
   if (image.width === width && image.height === height) {
     const same = blank(width, height);
@@ -165,7 +165,7 @@ function fitted(image, pad) {
   return canvas;
 }
 
-/** Whether the corners of an image are bright: ink on paper. */
+/** Tell whether the corners of an image are bright, as with ink on paper. */
 function isPaper(image) {
   const small = blank(16, 16);
   small.getContext("2d").drawImage(image, 0, 0, 16, 16);
@@ -176,7 +176,7 @@ function isPaper(image) {
 function usePad() {
   const pad = byId("pad");
   const context = pad.getContext("2d", { willReadFrequently: true });
-  let picture = pad; // what is looked at: the pad, or an image that was opened
+  let picture = pad; // the pad, or an image that was opened
   const put = (source) => {
     context.fillStyle = "#000";
     context.fillRect(0, 0, pad.width, pad.height);
@@ -227,7 +227,7 @@ function usePad() {
   };
   byId("file").addEventListener("change", async (event) => {
     await open(event.target.files[0]);
-    event.target.value = ""; // so that the same file can be opened again
+    event.target.value = ""; // allows opening the same file again
   });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {

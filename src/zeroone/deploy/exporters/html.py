@@ -1,7 +1,7 @@
-"""The integer form as one HTML file: draw or drop something, and see bits and classes live.
+"""Export to one HTML page: draw or drop an image and see bits and classes live.
 
 ``network.js`` runs the network, ``demo.js`` is the page around it, ``demo.html`` and ``demo.css``
-what it looks like. The page asks nobody for anything.
+give it its look. The page makes no network requests.
 """
 
 import base64
@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from zeroone.deploy.exporters.c import in_order
+from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError
@@ -24,11 +24,18 @@ from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 
+@register_exporter("html", suffix=".html", takes_image=True)
+def export_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> list[str]:
+    """Write a page to draw on."""
+    write_html(network, path, image)
+    return [f"{path}: open it in a browser, {path.stat().st_size:,} bytes"]
+
+
 def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> Path:
     """Write the page.
 
-    ``image``: channels, height, width of a sample; None guesses them, () is for samples that are no
-    images.
+    ``image`` holds the channels, height and width of a sample, or () if samples are no images; None
+    guesses.
     """
     shape = guess_image(network) if image is None else image
     fits = len(shape) == 3 and shape[0] in (1, 3) and min(shape) > 0
@@ -37,15 +44,18 @@ def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) 
             f"{network.n_features} inputs are no image of shape {shape}, grey or in three colours."
         )
     files = resources.files(__package__)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.from_string((files / "demo.html").read_text(encoding="utf-8"))
     texts = {
-        name: Markup((files / file).read_text(encoding="utf-8"))
+        name: (files / file).read_text(encoding="utf-8")
         for name, file in (("style", "demo.css"), ("engine", "network.js"), ("page", "demo.js"))
     }
-    data = describe(network) | {"image": shape}
-    page = template.render(
-        texts, data=_as_script(data), image=shape, n_bytes=network.n_bytes, version=__version__
+    # JSON without "<" cannot close the script element that holds it.
+    texts["data"] = json.dumps(describe(network) | {"image": shape}).replace("<", "\\u003c")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    page = environment.from_string((files / "demo.html").read_text(encoding="utf-8")).render(
+        {name: Markup(text) for name, text in texts.items()},
+        image=shape,
+        n_bytes=network.n_bytes,
+        version=__version__,
     )
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -53,25 +63,25 @@ def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) 
 
 
 def describe(network: IntegerNetwork) -> dict[str, Any]:
-    """What ``readNetwork`` takes."""
+    """Return what ``readNetwork`` in network.js takes."""
     inputs = network.inputs
     return {
         "nFeatures": inputs.n_features,
         "names": network.feature_names,
-        "taken": None if inputs.taken is None else _encode(inputs.taken.astype(np.int32)),
-        "low": None if inputs.low is None else _encode(inputs.low),
-        "rate": None if inputs.rate is None else _encode(inputs.rate),
+        "taken": _encode(inputs.taken, np.int32),
+        "low": _encode(inputs.low, np.float32),
+        "rate": _encode(inputs.rate, np.float32),
         "classes": [str(label) for label in network.classes],
         "unit": network.unit,
         "head": network.head.kind,
-        "stages": [_stage(stage) for stage in network.stages],
+        "stages": [_describe_stage(stage) for stage in network.stages],
     }
 
 
 def guess_image(network: IntegerNetwork) -> Shape:
-    """The shape of a sample: the first convolution's, or a square, grey or in colour; or ().
+    """Guess the shape of a sample: that of the first convolution, or a square, grey or in colour.
 
-    Inputs with names of their own are no pixels.
+    Other samples have the shape (), and so have inputs with names.
     """
     first = network.stages[0].main
     if first.kernel and network.inputs.taken is None:
@@ -85,35 +95,23 @@ def guess_image(network: IntegerNetwork) -> Shape:
     return ()
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
-    return {
-        "main": _map(stage.main),
-        "shortcut": None if stage.shortcut is None else _map(stage.shortcut),
-        "skip": stage.skip,
-        "pool": stage.pool,
-        "window": stage.window,
+def _describe_stage(stage: Stage) -> dict[str, Any]:
+    return vars(stage) | {
+        "main": _describe_map(stage.main),
+        "shortcut": None if stage.shortcut is None else _describe_map(stage.shortcut),
+        "thresholds": _encode(stage.ordered_limits, np.int32),
         "out": stage.shape_out,
-        "limits": _encode(in_order(stage)),
     }
 
 
-def _map(linear: Map) -> dict[str, Any]:
-    return {
-        "weights": _encode(np.ascontiguousarray(linear.weights.T)),
-        "units": linear.n_out,
-        "shape": linear.shape_in,
-        "kernel": linear.kernel,
-        "stride": linear.stride,
-        "padding": linear.padding,
-    }
+def _describe_map(linear: Map) -> dict[str, Any]:
+    weights = _encode(linear.weights.T, np.int8)
+    return vars(linear) | {"weights": weights, "units": linear.n_out}
 
 
-def _encode(values: NDArray[Any]) -> str:
-    little = values.astype(values.dtype.newbyteorder("<"))
+def _encode(values: NDArray[Any] | None, dtype: type) -> str | None:
+    """Encode numbers of this type, lowest byte first, as text."""
+    if values is None:
+        return None
+    little = values.astype(np.dtype(dtype).newbyteorder("<"))
     return base64.b64encode(little.tobytes()).decode("ascii")
-
-
-def _as_script(data: dict[str, Any]) -> Markup:
-    """JSON that cannot end the script it stands in."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))

@@ -1,7 +1,7 @@
 "use strict";
-// The integer form of a 0/1 network, as the numpy reference defines it, in plain integers.
+// Runs the integer form of a 0/1 network, as the numpy reference defines it.
 
-/** Bytes of base64 text as numbers of 1 or 4 bytes, little-endian on every machine. */
+/** Decode base64 text to numbers of 1 or 4 bytes, little-endian on every machine. */
 function decodeNumbers(text, kind) {
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
@@ -15,7 +15,7 @@ function decodeNumbers(text, kind) {
   return numbers;
 }
 
-/** What zeroone wrote, ready to run. */
+/** Decode what zeroone wrote. */
 function readNetwork(data) {
   const map = (m) => (m ? { ...m, weights: decodeNumbers(m.weights, "int8") } : null);
   return {
@@ -27,12 +27,12 @@ function readNetwork(data) {
       ...stage,
       main: map(stage.main),
       shortcut: map(stage.shortcut),
-      limits: decodeNumbers(stage.limits, "int32"),
+      thresholds: decodeNumbers(stage.thresholds, "int32"),
     })),
   };
 }
 
-/** The bytes of a sample of raw numbers. */
+/** Convert a sample of raw numbers to bytes. */
 function asBytes(network, sample) {
   const n = network.taken ? network.taken.length : network.nFeatures;
   const bytes = new Uint8Array(n);
@@ -50,7 +50,7 @@ function asBytes(network, sample) {
   return bytes;
 }
 
-/** Add the weights of each input that is not 0, times the input (which is 1 if it is a bit). */
+/** Add the weights of each input that is not 0, times the input (a bit is 1). */
 function addDense(map, V, sums) {
   const { weights, units } = map;
   for (let i = 0; i < V.length; i++) {
@@ -61,10 +61,10 @@ function addDense(map, V, sums) {
   }
 }
 
-/** The same for what one window of a convolution sees. */
+/** Add the same for what one window of a convolution sees. */
 function addWindow(map, V, y, x, sums) {
   const { weights, units, kernel, stride, padding } = map;
-  const [channels, height, width] = map.shape;
+  const [channels, height, width] = map.shape_in;
   let place = 0;
   for (let c = 0; c < channels; c++) {
     for (let ky = 0; ky < kernel; ky++) {
@@ -80,17 +80,17 @@ function addWindow(map, V, y, x, sums) {
   }
 }
 
-/** The bits of a layer of images. Limits are in the order in which they are compared. */
+/** Compute the bits of a layer of images. Thresholds come in the order of comparison. */
 function imageBits(stage, V, earlier) {
   const { main, shortcut, window: size, pool } = stage;
   const [units, rows, columns] = stage.out;
   const bits = new Uint8Array(units * rows * columns);
   const sums = new Int32Array(units);
-  const byPosition = stage.limits.length > units;
+  const byPosition = stage.thresholds.length > units;
   let limit = 0;
   const compare = (position) => {
     for (let j = 0; j < units; j++) {
-      if (sums[j] > stage.limits[limit + j]) bits[j * rows * columns + position] = 1;
+      if (sums[j] > stage.thresholds[limit + j]) bits[j * rows * columns + position] = 1;
     }
     if (byPosition) limit += units;
   };
@@ -110,7 +110,7 @@ function imageBits(stage, V, earlier) {
   return bits;
 }
 
-/** The scores of a sample of raw numbers, and the bits of every hidden layer. */
+/** Compute the scores of a sample of raw numbers, and the bits of every hidden layer. */
 function run(network, sample) {
   const V = [asBytes(network, sample)];
   for (const stage of network.stages.slice(0, -1)) {
@@ -123,11 +123,11 @@ function run(network, sample) {
     const sums = new Int32Array(stage.main.units);
     addDense(stage.main, below, sums);
     if (stage.shortcut) addDense(stage.shortcut, earlier, sums);
-    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.limits[j] ? 1 : 0)));
+    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.thresholds[j] ? 1 : 0)));
   }
   const last = network.stages[network.stages.length - 1];
   const scores = new Int32Array(last.main.units);
   addDense(last.main, V[V.length - 1], scores);
-  for (let j = 0; j < scores.length; j++) scores[j] += last.limits[j];
+  for (let j = 0; j < scores.length; j++) scores[j] += last.thresholds[j];
   return { scores, bits: V.slice(1) };
 }

@@ -1,82 +1,66 @@
-"""The integer form as an ONNX model: MatMulInteger, ConvInteger, Greater; the same to the bit."""
+"""Export to ONNX: MatMulInteger, ConvInteger and Greater give the same scores to the bit."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
+from zeroone.utils.checks import InputError
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 OPSET = 17
-IR_VERSION = 8  # of ONNX 1.12, which has this opset
+IR_VERSION = 8  # of ONNX 1.12, which introduced this opset
 
 
-class _Graph:
-    """Nodes and constants so far; names are made up as they are needed."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def constant(self, value: NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        from onnx import helper
-
-        output = output or f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
-        return output
-
-    def shaped(self, name: str, *shape: int) -> str:
-        return self.add("Reshape", name, self.constant(np.array([-1, *shape], dtype=np.int64)))
+@register_exporter("onnx", suffix=".onnx")
+def export_onnx(network: IntegerNetwork, path: Path) -> list[str]:
+    """Write an ONNX model."""
+    write_onnx(network, path)
+    kind = "uint8" if network.inputs.are_bytes else "float32"
+    return [
+        f"{path}: ONNX, opset {OPSET}, {path.stat().st_size:,} bytes",
+        f"input: inputs, {kind}, (samples, {network.n_features}); outputs: scores, int32, "
+        f"(samples, {len(network.classes)}), and class, int64, (samples)",
+    ]
 
 
 def write_onnx(network: IntegerNetwork, path: Path) -> Path:
-    """Write a checked model: any number of ``inputs``, int32 ``scores``, and the ``class``."""
-    import onnx
-
+    """Write a checked model that maps ``inputs`` to int32 ``scores`` and the index ``class``."""
     model = make_model(network)
-    onnx.checker.check_model(model, full_check=True)
+    _import_onnx().checker.check_model(model, full_check=True)
     with replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
     return path
 
 
 def make_model(network: IntegerNetwork) -> Any:
-    """The model, not yet written."""
-    from onnx import TensorProto, helper
-
+    """Build the ONNX model of a network."""
     graph = _Graph()
-    V = [_as_bytes(graph, network.inputs)]
+    V = [graph.as_bytes(network.inputs)]
     for stage in network.stages[:-1]:
-        V.append(_bits(graph, stage, V))
+        V.append(graph.bits(stage, V))
     last = network.stages[-1]
-    graph.add("Add", _sums(graph, last, V), graph.constant(last.thresholds), output="scores")
+    graph.add("Add", graph.sums(last, V), graph.constant(last.thresholds), output="scores")
     graph.add("ArgMax", "scores", output="class", axis=1, keepdims=0)
-    kind = TensorProto.UINT8 if network.inputs.are_bytes else TensorProto.FLOAT
-    made = helper.make_graph(
-        graph.nodes,
-        "zeroone",
-        [helper.make_tensor_value_info("inputs", kind, ["samples", network.n_features])],
-        [
-            helper.make_tensor_value_info(
-                "scores", TensorProto.INT32, ["samples", len(network.classes)]
-            ),
-            helper.make_tensor_value_info("class", TensorProto.INT64, ["samples"]),
-        ],
-        graph.constants,
-    )
+    helper, types = graph.onnx.helper, graph.onnx.TensorProto
+    kind = types.UINT8 if network.inputs.are_bytes else types.FLOAT
+    inputs = [("inputs", kind, ["samples", network.n_features])]
+    outputs = [
+        ("scores", types.INT32, ["samples", len(network.classes)]),
+        ("class", types.INT64, ["samples"]),
+    ]
     model = helper.make_model(
-        made,
+        helper.make_graph(
+            graph.nodes,
+            "zeroone",
+            [helper.make_tensor_value_info(*value) for value in inputs],
+            [helper.make_tensor_value_info(*value) for value in outputs],
+            graph.constants,
+        ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="zeroone",
@@ -89,69 +73,81 @@ def make_model(network: IntegerNetwork) -> Any:
     return model
 
 
-def _as_bytes(graph: _Graph, inputs: Inputs) -> str:
-    from onnx import TensorProto
-
-    raw = "inputs"
-    if inputs.taken is not None:
-        raw = graph.add("Gather", raw, graph.constant(inputs.taken), axis=1)
-    if inputs.low is None or inputs.rate is None:
-        return raw
-    moved = graph.add("Sub", raw, graph.constant(inputs.low))
-    scaled = graph.add("Mul", moved, graph.constant(inputs.rate))
-    half = graph.add("Add", scaled, graph.constant(np.array(0.5, dtype=np.float32)))
-    limits = (graph.constant(np.array(limit, dtype=np.float32)) for limit in (0, 255))
-    cut = graph.add("Clip", graph.add("Floor", half), *limits)
-    return graph.add("Cast", cut, to=TensorProto.UINT8)
+def _import_onnx() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise InputError("onnx is not installed: run pip install 'zeroone[onnx]'.") from None
+    return onnx
 
 
-def _sums(graph: _Graph, stage: Stage, V: list[str]) -> str:
-    total = _map(graph, stage.main, V[-1])
-    if stage.shortcut is None:
-        return total
-    return graph.add("Add", total, _map(graph, stage.shortcut, V[-stage.skip]))
+class _Graph:
+    """A graph under construction; methods add nodes and return the name of their output."""
 
+    def __init__(self) -> None:
+        self.onnx = _import_onnx()
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
 
-def _map(graph: _Graph, linear: Map, V: str) -> str:
-    if not linear.kernel:
-        flat = graph.shaped(V, linear.weights.shape[1])
-        return graph.add("MatMulInteger", flat, graph.constant(linear.weights.T))
-    images = graph.shaped(V, *linear.shape_in)
-    kernels = linear.weights.reshape(linear.n_out, linear.shape_in[0], linear.kernel, linear.kernel)
-    return graph.add(
-        "ConvInteger",
-        images,
-        graph.constant(kernels),
-        kernel_shape=[linear.kernel] * 2,
-        strides=[linear.stride] * 2,
-        pads=[linear.padding] * 4,
-    )
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        name = f"constant{len(self.constants)}"
+        array = np.array(value, dtype=dtype, order="C")
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
 
+    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        output = output or f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
 
-def _bits(graph: _Graph, stage: Stage, V: list[str]) -> str:
-    from onnx import TensorProto
+    def reshape(self, name: str, *shape: int) -> str:
+        return self.add("Reshape", name, self.constant([-1, *shape], np.int64))
 
-    total, limits = _sums(graph, stage, V), stage.thresholds
-    if stage.pool == "average":
-        total = _window_sums(graph, total, stage)
-    if limits.ndim == 1 and len(stage.compared) == 3:
-        limits = limits[:, None, None]
-    bits = graph.add(
-        "Cast", graph.add("Greater", total, graph.constant(limits)), to=TensorProto.UINT8
-    )
-    if stage.pool != "max":
-        return bits
-    return graph.add("MaxPool", bits, kernel_shape=[stage.window] * 2, strides=[stage.window] * 2)
+    def as_bytes(self, inputs: Inputs) -> str:
+        raw = "inputs"
+        if inputs.taken is not None:
+            raw = self.add("Gather", raw, self.constant(inputs.taken), axis=1)
+        if inputs.are_bytes:
+            return raw
+        moved = self.add("Sub", raw, self.constant(inputs.low))
+        scaled = self.add("Mul", moved, self.constant(inputs.rate))
+        half = self.add("Add", scaled, self.constant(0.5, np.float32))
+        bounds = (self.constant(bound, np.float32) for bound in (0, 255))
+        clipped = self.add("Clip", self.add("Floor", half), *bounds)
+        return self.add("Cast", clipped, to=self.onnx.TensorProto.UINT8)
 
+    def map(self, linear: Map, V: str) -> str:
+        if not linear.kernel:
+            flat = self.reshape(V, linear.n_inputs)
+            return self.add("MatMulInteger", flat, self.constant(linear.weights.T))
+        images, k = self.reshape(V, *linear.shape_in), linear.kernel
+        return self.add(
+            "ConvInteger",
+            images,
+            self.constant(linear.weights.reshape(linear.n_out, linear.shape_in[0], k, k)),
+            kernel_shape=[k] * 2,
+            strides=[linear.stride] * 2,
+            pads=[linear.padding] * 4,
+        )
 
-def _window_sums(graph: _Graph, total: str, stage: Stage) -> str:
-    """The sums of windows side by side."""
-    units, height, width = stage.main.shape_out
-    k = stage.window
-    h, w = height // k, width // k
-    ends = graph.constant(np.array([h * k, w * k], dtype=np.int64))
-    starts, axes = (graph.constant(np.array(pair, dtype=np.int64)) for pair in ([0, 0], [2, 3]))
-    cropped = graph.add("Slice", total, starts, ends, axes)
-    windows = graph.shaped(cropped, units, h, k, w, k)
-    inner = graph.constant(np.array([3, 5], dtype=np.int64))
-    return graph.add("ReduceSum", windows, inner, keepdims=0)
+    def sums(self, stage: Stage, V: list[str]) -> str:
+        total = self.map(stage.main, V[-1])
+        if stage.shortcut is None:
+            return total
+        return self.add("Add", total, self.map(stage.shortcut, V[-stage.skip]))
+
+    def bits(self, stage: Stage, V: list[str]) -> str:
+        total, window = self.sums(stage, V), [stage.window] * 2
+        if stage.pool == "average":
+            total = self.window_sums(total, stage)
+        exceeds = self.add("Greater", total, self.constant(stage.limits))
+        bits = self.add("Cast", exceeds, to=self.onnx.TensorProto.UINT8)
+        if stage.pool != "max":
+            return bits
+        return self.add("MaxPool", bits, kernel_shape=window, strides=window)
+
+    def window_sums(self, total: str, stage: Stage) -> str:
+        (units, h, w), k = stage.shape_out, stage.window
+        bounds = (self.constant(pair, np.int64) for pair in ([0, 0], [h * k, w * k], [2, 3]))
+        windows = self.reshape(self.add("Slice", total, *bounds), units, h, k, w, k)
+        return self.add("ReduceSum", windows, self.constant([3, 5], np.int64), keepdims=0)

@@ -1,17 +1,17 @@
-/* Dense layers of integer networks for processors with AVX2, a block of samples at a time.
+/* Dense layers of integer networks on processors with AVX2, a block of samples at a time.
  *
- * build.py compiles this file, kernel_batch.py says how weights are laid out. All sums are exact,
- * whatever the order in which they are added up. Widths are padded: a unit that was added for that
- * has weights 0 above, so that its bit does not matter.
+ * build.py compiles this file, kernel_batch.py orders the weights. Sums of integers are exact in
+ * any order. Widths are padded: the weights above a unit that is padding are 0, so its bit does not
+ * matter.
  */
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
-/* build.py says, so that there is one place for it: SAMPLES of a block, at most; UNITS_OF_BYTES
- * and UNITS of a tile of add_bytes and of add_bits, whose weights or tables fit into the first
- * cache; GROUPS of four inputs each that have tables at a time. */
+/* build.py defines SAMPLES, the most in a block; UNITS_OF_BYTES and UNITS, the units of a tile in
+ * add_bytes and add_bits, whose weights or tables fit in the first cache; and GROUPS, the groups of
+ * four inputs that have tables at the same time. */
 #define VECTORS (UNITS / 16)
 
 typedef int16_t sixteen __attribute__((vector_size(32)));
@@ -23,7 +23,7 @@ int can_run(void)
     return __builtin_cpu_supports("avx2") != 0;
 }
 
-/* Where vpdpbusd exists ONNX Runtime makes use of it, and is as fast. */
+/* ONNX Runtime uses vpdpbusd where it exists, and is as fast. */
 int pays(void)
 {
     unsigned a, b, c, d;
@@ -33,7 +33,7 @@ int pays(void)
     return !(__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4)); /* AVX-VNNI */
 }
 
-/* Of sums: bits where they exceed limits, or, of the last layer, scores. */
+/* Turn sums into bits (1 where they exceed limits) or, in the last layer, into scores. */
 static inline void finish(const int32_t *sums, int units, const int32_t *limits, uint8_t *bits,
                           int32_t *scores)
 {
@@ -46,13 +46,13 @@ static inline void finish(const int32_t *sums, int units, const int32_t *limits,
             bits[j] = sums[j] > limits[j];
 }
 
-/* Four bytes of a sample, and where in a tile their weights are. */
+/* Four bytes of a sample, and the place of their weights in a tile. */
 struct quad {
     int32_t bytes;
     uint32_t weights;
 };
 
-/* The quads of a sample that are not 0, and one that is, to make their number even. */
+/* Find the quads of a sample that are not 0; a zero one makes their number even. */
 static int find_quads(const uint8_t *in, int quads, struct quad *found)
 {
     int k, count = 0;
@@ -66,10 +66,10 @@ static int find_quads(const uint8_t *in, int quads, struct quad *found)
     return (count + 1) / 2;
 }
 
-/* A sample's sums of bytes times weights, of 32 units.
+/* Sum bytes times weights for one sample and 32 units.
  *
- * vpmaddubsw adds two products in 16 bits. ``roomy``: the sums of two quads fit there as well, as
- * the weights are small enough; else they are widened first.
+ * vpmaddubsw adds two products in 16 bits. In a ``roomy`` tile, weights are so small that the sums
+ * of two quads fit there as well; otherwise they are widened first.
  */
 static inline __attribute__((always_inline)) void sums_of_bytes(
     const int roomy, const struct quad *found, int pairs, const int8_t *weights,
@@ -100,11 +100,11 @@ static inline __attribute__((always_inline)) void sums_of_bytes(
         _mm256_storeu_si256((__m256i *)(sums + 8 * v), total[v]);
 }
 
-/* A layer on bytes, of which there are 4 ``quads`` a sample, of at most SAMPLES samples.
+/* Run a layer on bytes, four to a quad, for at most SAMPLES samples.
  *
- * ``weights``: by tiles of UNITS_OF_BYTES units, of each the quads, of each the units. ``roomy``:
- * one a tile. ``found``: room for one quad more than a sample has, of each sample. ``stride``: of a
- * sample in the results.
+ * ``weights`` are ordered by tile of UNITS_OF_BYTES units, quad, and unit. ``roomy`` has one entry
+ * per tile. ``found`` has room for one quad more than a sample has, for each sample. ``stride`` is
+ * the width of a sample in the results.
  */
 void add_bytes(const uint8_t *in, int n, int quads, const int8_t *weights, const uint8_t *roomy,
                int tiles, const int32_t *limits, struct quad *found, uint8_t *bits,
@@ -127,7 +127,7 @@ void add_bytes(const uint8_t *in, int n, int quads, const int8_t *weights, const
         }
 }
 
-/* The sums of all sixteen subsets of four inputs. ``w``: the weights of one after the other. */
+/* Sum all sixteen subsets of four inputs; ``w`` holds the weights, input by input. */
 static inline void make_table(const small *w, sixteen table[16][VECTORS])
 {
     int v;
@@ -156,7 +156,7 @@ static inline void make_table(const small *w, sixteen table[16][VECTORS])
     }
 }
 
-/* Where in the tables a sample finds the sum of each group of four inputs, in bytes. */
+/* Find, for each group of four inputs, the offset in bytes of its sum in the tables. */
 static void find_offsets(const uint8_t *in, int n, int stride_in, int blocks, uint16_t *offsets)
 {
     int block, s, g;
@@ -171,7 +171,7 @@ static void find_offsets(const uint8_t *in, int n, int stride_in, int blocks, ui
 
 struct workspace {
     sixteen tables[GROUPS][16][VECTORS];
-    sixteen parts[SAMPLES][VECTORS]; /* sums so far of 16 bits, and those that were widened */
+    sixteen parts[SAMPLES][VECTORS]; /* sums so far in 16 bits; totals hold the widened ones */
     int32_t totals[SAMPLES][UNITS];
 };
 
@@ -189,12 +189,12 @@ static void widen(int n, struct workspace *space)
     memset(space->parts, 0, sizeof space->parts[0] * n);
 }
 
-/* A layer on bits, of at most SAMPLES samples: additions only, four inputs by one of them.
+/* Run a layer on bits for at most SAMPLES samples; one addition handles four inputs.
  *
- * The method of the Four Russians: of four inputs there are sixteen subsets, whose sums are made
- * once for all samples; a sample adds up one entry of each table. ``weights``: by tiles of UNITS
- * units, of each the inputs. ``full``: whether sums must be widened after a block of 4 GROUPS
- * inputs, because the next could overflow 16 bits. ``offsets`` and ``memory``: room to work in.
+ * This is the method of the Four Russians: four inputs have sixteen subsets, whose sums are
+ * computed once for all samples; a sample adds one entry of each table. ``weights`` are ordered by
+ * tile of UNITS units, and input. ``full`` tells whether to widen sums after a block of 4 GROUPS
+ * inputs because the next one could overflow 16 bits. ``offsets`` and ``memory`` are scratch space.
  */
 void add_bits(const uint8_t *in, int n, int stride_in, int blocks, const int8_t *weights,
               const uint8_t *full, int tiles, const int32_t *limits, uint16_t *offsets,

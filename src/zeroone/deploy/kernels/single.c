@@ -1,19 +1,19 @@
-/* A whole dense network of integers on one sample, for processors with AVX2.
+/* A whole dense integer network on one sample, on processors with AVX2.
  *
- * kernel_single.py says how weights are laid out: by input, so that an input that is 0 is not read
- * at all. All sums are exact, whatever the order in which they are added up.
+ * kernel_single.py orders weights by input, so the weights of an input that is 0 are never read.
+ * Sums of integers are exact in any order.
  */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-/* build.py says, so that there is one place for it: ROWS of weights that are added up at a time;
- * units come in multiples of UNITS_OF_ROWS, 32. */
-#define MOST_ROWS (32767 / (128 * ROWS) * ROWS) /* so many fit into sums of 16 bits */
+/* build.py defines ROWS, the rows of weights that are added together, and UNITS_OF_ROWS, 32: the
+ * number of units is a multiple of it. */
+#define MOST_ROWS (32767 / (128 * ROWS) * ROWS) /* the most that sums of 16 bits hold */
 
 struct layer {
-    const int8_t *weights; /* inputs + 1 rows, the last one of zeros, of units */
+    const int8_t *weights; /* inputs + 1 rows of units; the last row is zero */
     const int32_t *limits;
     int32_t inputs, units;
 };
@@ -28,7 +28,7 @@ static inline void put(void *place, __m256i value)
     _mm256_storeu_si256((__m256i *)place, value);
 }
 
-/* The inputs that are not 0, and the row of zeros until their number is a multiple. */
+/* Find the inputs that are not 0; fill up with the row of zeros to a multiple. */
 static int find_rows(const uint8_t *in, int inputs, int multiple, int32_t *rows)
 {
     int j, count = 0;
@@ -41,11 +41,11 @@ static int find_rows(const uint8_t *in, int inputs, int multiple, int32_t *rows)
     return count;
 }
 
-/* sums += bytes times weights, of four rows.
+/* sums += bytes times weights, for four rows.
  *
- * Unpacking puts neighbouring rows side by side, where vpmaddubsw adds up two products in 16 bits,
- * which weights up to 64 do not exceed. It works in halves of a vector, so that sums come out of
- * order: see ``in_order``.
+ * Unpacking puts two rows side by side, and vpmaddubsw adds two products in 16 bits, which is
+ * enough for weights up to 64. It works on halves of a vector, so sums come out of order; see
+ * ``in_order``.
  */
 static void add_four_of_bytes(const int8_t *const w[4], const int x[4], int units, int32_t *sums)
 {
@@ -100,7 +100,7 @@ static void sums_of_a_sample_of_bytes(const struct layer *layer, const uint8_t *
     in_order(sums, layer->units);
 }
 
-/* parts += weights, of ROWS rows; they come out of order: see ``widen_parts``. */
+/* parts += weights, for ROWS rows; parts come out of order, see ``widen_parts``. */
 static void add_rows_of_bits(const int8_t *const w[ROWS], int units, int16_t *parts)
 {
     const __m256i ones = _mm256_set1_epi8(1);
@@ -120,7 +120,7 @@ static void add_rows_of_bits(const int8_t *const w[ROWS], int units, int16_t *pa
     }
 }
 
-/* sums += parts, in order; parts are 0 again. */
+/* sums += parts, in order; then parts = 0. */
 static void widen_parts(int16_t *parts, int units, int32_t *sums)
 {
     static const int places[4] = {0, 16, 8, 24};
@@ -152,8 +152,8 @@ static void sums_of_a_sample_of_bits(const struct layer *layer, const uint8_t *i
     widen_parts(parts, layer->units, sums);
 }
 
-/* The scores of one sample. ``memory``: room for a row's number, a sum, a part and a bit of
- * ``widest``, which is the largest number of inputs or units and ROWS more. */
+/* Compute the scores of one sample. ``memory`` has room for ``widest`` row numbers, sums, parts and
+ * bits; ``widest`` is the largest number of inputs or units, plus ROWS. */
 void score_one(const struct layer *layers, int n, const uint8_t *in, int widest, void *memory,
                int32_t *scores)
 {
