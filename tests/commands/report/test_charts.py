@@ -42,8 +42,8 @@ def test_equal_lines_are_drawn_as_stripes():
     chart = line_chart("units", "epoch", "units", lines)
     halos = re.findall(r'<path class="(c\d)" stroke-width="(\d+)" d="(.*?)"/>', chart)
     assert [(colour, width, path.count("M")) for colour, width, path in halos] == [
-        ("c0", "8", 2),  # two lines cover the first segment, one the second
-        ("c1", "5", 1),
+        ("c0", "10", 2),  # two lines cover the first segment, one the second
+        ("c1", "6", 1),
     ]
     assert "<path" not in line_chart("units", "epoch", "units", lines[:1])
 
