@@ -11,9 +11,8 @@ import pytest
 from browser import browser, complaints, requests, why_not
 from zeroone.commands.report import write_report
 from zeroone.commands.report.evaluation import Evaluation, evaluate
-from zeroone.commands.report.images import signed_pixels
+from zeroone.commands.report.images import signed_pixels, weight_images
 from zeroone.commands.report.templates import load_template
-from zeroone.commands.report.weights import weight_images
 from zeroone.data.load import load_data
 from zeroone.nn.network import load
 from zeroone.pretraining import InitialSettings, train_on_body

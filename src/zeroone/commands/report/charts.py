@@ -9,7 +9,6 @@ from zeroone.commands.report.templates import load_template
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 40
-COLOURS = 8
 MOST_TICKS = 6  # decades that a logarithmic axis labels
 Point = tuple[float, float]
 
@@ -23,11 +22,6 @@ class Series:
     y: Sequence[float | None]
     colour: int = 0
     dashed: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Its classes in the style sheet."""
-        return f"c{self.colour % COLOURS}" + (" dashed" if self.dashed else "")
 
     def points(self, *, log: bool) -> list[Point]:
         """The points that an axis can show: finite and, if it is logarithmic, above 0."""
@@ -124,7 +118,8 @@ def _covered(lines: list[list[tuple[Point, Point]]]) -> tuple[int, list[tuple[Po
 
     Covered segments are drawn wider, so that equal lines show as stripes.
     """
-    first, *later = [list(pairwise(place for place, _ in dots)) for dots in lines]
+    first, *others = [list(pairwise(place for place, _ in dots)) for dots in lines]
+    later = [set(segments) for segments in others]
     counts = [sum(segment in other for other in later) for segment in first]
     covered = [segment for segment, count in zip(first, counts, strict=True) if count]
     return max(counts, default=0), covered

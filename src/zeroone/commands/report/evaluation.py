@@ -1,4 +1,4 @@
-"""What a trained network does on its data: confusions, worst mistakes, errors in noise."""
+"""What a trained network does on its data: confusions, mistakes, noise, strongest inputs."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +12,13 @@ from zeroone.commands.report.images import as_pixels, data_uri
 from zeroone.data.splits import Split
 from zeroone.nn.functional import classify
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Conv2d
 from zeroone.training.training_data import Subset
 
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of noise on bytes, as shares of their range
 COARSE_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of noise on other inputs, in units of their spread
 IN_NOISE = 2000  # samples that are scored in noise
-MISTAKES, CONFUSIONS = 24, 20  # how many the page shows
+MISTAKES, CONFUSIONS, INPUTS = 24, 20, 20  # how many the page shows
 TABLED = 20  # classes, up to which all confusions fit into a table
 
 
@@ -94,8 +95,20 @@ def _mistakes(
     for k in worst.tolist():
         image = None
         if split.shape is not None and len(split.shape) == 3:
-            image = data_uri(as_pixels(part.X[k].numpy(), split.shape, high), 64)
+            image = data_uri(as_pixels(part.X[k].numpy(), split.shape, high))
         guess = int(guesses[k])
         probability = float(shares[k, guess])
         found.append(Mistake(k, names[int(part.y[k])], names[guess], probability, image))
     return found
+
+
+def strongest_inputs(network: Network) -> list[tuple[str, float]]:
+    """List the inputs with the largest weights, as shares of the largest; none for images."""
+    operator = network.operators[0]
+    if network.body is not None or isinstance(operator, Conv2d):
+        return []
+    norms = operator.linear.detach().norm(dim=0).numpy()
+    largest = max(float(norms.max()), 1e-30)
+    names = network.feature_names or [f"input {k}" for k in range(len(norms))]
+    order = np.argsort(-norms, kind="stable")[:INPUTS]
+    return [(names[k], float(norms[k]) / largest) for k in order]

@@ -1,27 +1,29 @@
-"""Arrays as PNG images inside the page."""
+"""Images inside the page: samples, and the weights of the first layer."""
 
 import base64
 import io
+import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.nn.operators import Shape
+from zeroone.nn.network import Network
+from zeroone.nn.operators import Conv2d, Shape
 from zeroone.utils.checks import InputError
 
+UNITS = 48  # whose weights the page shows
 Pixels = NDArray[np.uint8]
 
 
-def data_uri(pixels: Pixels, size: int) -> str:
-    """Encode pixels (height, width, 3) as a data URI, enlarged to at most ``size`` pixels high."""
+def data_uri(pixels: Pixels) -> str:
+    """Encode pixels (height, width, 3) as the data URI of a PNG image."""
     try:
         from PIL import Image
     except ImportError:
         raise InputError("a page with images needs pillow: pip install 'zeroone[pages]'") from None
-    factor = max(1, size // pixels.shape[0])
     buffer = io.BytesIO()
-    large = pixels.repeat(factor, axis=0).repeat(factor, axis=1)
-    Image.fromarray(large).save(buffer, format="PNG", optimize=True)
+    Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -39,3 +41,35 @@ def signed_pixels(weights: NDArray[np.floating]) -> Pixels:
     end = np.where(share[..., None] > 0, red, blue)
     mixed: Pixels = (255 + np.abs(share)[..., None] * (end - 255.0)).round().astype(np.uint8)
     return mixed
+
+
+def weight_images(network: Network, shape: Shape | None) -> list[str]:
+    """Draw the weights of the first layer's units if its inputs, of this shape, are images.
+
+    Units with the largest weights in the next layer come first; filters of a backbone keep their
+    order.
+    """
+    first = _first_weights(network, shape)
+    if first is None:
+        return []
+    order = np.arange(len(first))
+    if network.body is None and len(network.operators) > 1:
+        squares = network.operators[1].linear.detach().square().sum(dim=0).numpy()
+        outgoing = np.sqrt(squares.reshape(network.operators[0].n_out, -1).sum(axis=1))
+        order = np.argsort(-outgoing[: len(first)], kind="stable")
+    # Channels stand side by side: signed weights cannot be mixed into one colour.
+    strips = [np.concatenate(list(first[unit]), axis=1) for unit in order[:UNITS]]
+    return [data_uri(signed_pixels(strip)) for strip in strips]
+
+
+def _first_weights(network: Network, shape: Shape | None) -> NDArray[Any] | None:
+    """The weights of each unit, shaped (channels, height, width)."""
+    if network.body is not None:
+        kernels = next((p for p in network.body.layers.parameters() if p.dim() == 4), None)
+        return None if kernels is None else kernels.detach().numpy()
+    operator = network.operators[0]
+    if isinstance(operator, Conv2d):
+        shape = (operator.n_in, operator.kernel, operator.kernel)
+    elif shape is None or len(shape) != 3 or operator.n_in != math.prod(shape):
+        return None
+    return np.asarray(operator.linear.detach().numpy().reshape(-1, *shape))

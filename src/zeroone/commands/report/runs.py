@@ -1,12 +1,11 @@
 """Reads the runs to report on: the folder of a training run, or a record alone."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeroone.commands.report.evaluation import Evaluation, evaluate
-from zeroone.commands.report.weights import strongest_inputs, weight_images
+from zeroone.commands.report.evaluation import Evaluation, evaluate, strongest_inputs
+from zeroone.commands.report.images import weight_images
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.nn.network import Network, load
@@ -15,17 +14,16 @@ from zeroone.training.training_data import Subset, known_part
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import is_errors, read_record
 
-Types = Mapping[str, type]
-# The entries of a record that the page shows.
-ENTRIES: Types = {
-    "history": list,
-    **dict.fromkeys(("result", "settings", "machine", "data"), dict),
+# The entries of a record that the page shows: types, or what a dict or a list holds.
+SIZES = {"parameters": int, "active_units": list, "operations": {"macs": int, "additions": int}}
+PRETRAINING = {"result": SIZES, "settings": dict, "n_iter": int}
+NOISE = {"part": str, "levels": list, "errors": list}
+TRAINING = {
+    "history": [{"iteration": int}],
+    "result": SIZES,
+    **dict.fromkeys(("settings", "machine", "data"), dict),
     **dict.fromkeys(("status", "reason"), str),
 }
-SIZES: Types = {"parameters": int, "active_units": list, "operations": dict}
-OPERATIONS: Types = {"macs": int, "additions": int}
-NOISE: Types = {"part": str, "levels": list, "errors": list}
-PRETRAINING: Types = {"result": dict, "settings": dict, "n_iter": int}
 
 
 @dataclass(frozen=True)
@@ -96,28 +94,24 @@ def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str 
 
 def _is_whole(record: dict[str, Any]) -> bool:
     """Whether a record has every entry that the page shows."""
-    if not _has(record, ENTRIES) or not record["history"] or not _has_sizes(record["result"]):
+    if not _matches(record, TRAINING):
         return False
     pretraining, noise = record.get("initial"), record["result"].get("noise")
-    if pretraining is not None and not (
-        _has(pretraining, PRETRAINING) and _has_sizes(pretraining["result"])
-    ):
+    if pretraining is not None and not _matches(pretraining, PRETRAINING):
         return False
-    if noise is not None and not (
-        _has(noise, NOISE)
+    return noise is None or (
+        _matches(noise, NOISE)
         and noise["part"] in record["data"].get("samples", {})
         and is_errors(noise["errors"], noise["levels"])
-    ):
-        return False
-    return all(isinstance(entry, dict) and "iteration" in entry for entry in record["history"])
+    )
 
 
-def _has(entries: Any, types: Types) -> bool:
-    return isinstance(entries, dict) and all(isinstance(entries.get(k), types[k]) for k in types)
-
-
-def _has_sizes(result: dict[str, Any]) -> bool:
-    return _has(result, SIZES) and _has(result["operations"], OPERATIONS)
+def _matches(value: Any, form: Any) -> bool:
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(_matches(value.get(k), form[k]) for k in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and value != [] and all(_matches(v, form[0]) for v in value)
+    return isinstance(value, form)
 
 
 def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Subset]:
