@@ -251,6 +251,8 @@ def test_other_data_of_the_same_name_are_not_evaluated(runs, tmp_path, monkeypat
         lambda record: record.update(history=[]),
         lambda record: record.update(initial={"result": {}, "settings": {}, "n_iter": 1}),
         lambda record: record.update(initial="none"),
+        lambda record: record.update(plan="none"),
+        lambda record: record["data"].update(samples=None),
     ],
 )
 def test_records_that_are_not_whole(runs, tmp_path, change):

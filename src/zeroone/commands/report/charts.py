@@ -27,7 +27,7 @@ class Series:
         """The points that an axis can show: finite and, if it is logarithmic, above 0."""
         low = 0.0 if log else -math.inf
         pairs = zip(self.x, self.y, strict=True)
-        return [(x, y) for x, y in pairs if y is not None and low < y < math.inf]
+        return [(x, y) for x, y in pairs if isinstance(y, int | float) and low < y < math.inf]
 
 
 @dataclass(frozen=True)

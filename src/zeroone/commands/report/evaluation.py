@@ -16,7 +16,7 @@ from zeroone.nn.operators import Conv2d
 from zeroone.training.training_data import Subset
 
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of noise on bytes, as shares of their range
-COARSE_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of noise on other inputs, in units of their spread
+COARSE_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of noise on other inputs, in units of their scale
 IN_NOISE = 2000  # samples that are scored in noise
 MISTAKES, CONFUSIONS, INPUTS = 24, 20, 20  # how many the page shows
 TABLED = 20  # classes, up to which all confusions fit into a table
@@ -73,7 +73,7 @@ def evaluate(network: Network, part: Subset, split: Split, name: str) -> Evaluat
     few = part.sample(IN_NOISE)
     is_bytes = part.X.dtype == torch.uint8
     noise = noise_errors(network, few.X[:], few.y, LEVELS if is_bytes else COARSE_LEVELS)
-    unit = "share of the range of grey levels" if is_bytes else "units of the inputs' spread"
+    unit = "share of the range of grey levels" if is_bytes else "units of the inputs' scale"
     return Evaluation(
         name,
         names,

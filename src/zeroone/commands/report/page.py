@@ -8,12 +8,11 @@ from typing import Any
 from zeroone.commands.report.curves import layer_charts, shared_charts
 from zeroone.commands.report.runs import Run, read_run
 from zeroone.commands.report.templates import load_template
-from zeroone.training.text_progress import say
+from zeroone.training.text_progress import PARTS, say
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
-PARTS = ("train", "validation", "test")
 # What None means for settings whose value the record does not hold.
 UNSET = {
     "patience": "off",

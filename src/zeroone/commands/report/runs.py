@@ -96,13 +96,14 @@ def _is_whole(record: dict[str, Any]) -> bool:
     """Whether a record has every entry that the page shows."""
     if not _matches(record, TRAINING):
         return False
-    pretraining, noise = record.get("initial"), record["result"].get("noise")
-    if pretraining is not None and not _matches(pretraining, PRETRAINING):
+    samples, noise = record["data"].get("samples", {}), record["result"].get("noise")
+    optional = [(record.get("initial"), PRETRAINING), (record.get("plan"), dict), (noise, NOISE)]
+    if not isinstance(samples, dict):
+        return False
+    if not all(entry is None or _matches(entry, form) for entry, form in optional):
         return False
     return noise is None or (
-        _matches(noise, NOISE)
-        and noise["part"] in record["data"].get("samples", {})
-        and is_errors(noise["errors"], noise["levels"])
+        noise["part"] in samples and is_errors(noise["errors"], noise["levels"])
     )
 
 
