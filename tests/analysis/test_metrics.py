@@ -1,4 +1,4 @@
-"""The one judge: ranks, noise, and counts of units, parameters and operations."""
+"""Errors, noise, and counts of units, parameters and operations."""
 
 import copy
 
@@ -93,15 +93,15 @@ def test_operations_of_a_0_1_network():
 
 
 @pytest.mark.parametrize(
-    ("body", "image", "known", "features"),
+    ("backbone", "image", "known", "features"),
     [
         ("small", MNIST, 32 * 10 + 64 * 289 + 64 * 577, 576),
         ("resnet18", CIFAR, 11_176_512, 512),
         ("resnet18-3x3", CIFAR, 11_168_832, 512),
     ],
 )
-def test_bodies_have_their_known_sizes(body, image, known, features, monkeypatch):
-    module = make_backbone(body, image, ACTIVATIONS["relu"])
+def test_backbones_have_their_known_sizes(backbone, image, known, features, monkeypatch):
+    module = make_backbone(backbone, image, ACTIVATIONS["relu"])
     assert sum(p.numel() for p in module.parameters()) == known
     n_inputs = image[0] * image[1] * image[2]
     walked = walk(module, n_inputs)
@@ -126,22 +126,24 @@ def test_a_block_has_a_way_around_it(rng):
 
 
 def test_normalisation_comes_before_the_activation():
-    model = rival("relu", hidden=(30,), batch_norm=True)
+    model = baseline("relu", hidden=(30,), batch_norm=True)
     torch.nn.init.constant_(model.layers[0].norm.bias, -100.0)
     assert torch.equal(model(torch.ones(2, 12)), model.layers[-1].linear.bias.expand(2, 10))
 
 
-def rival(activation, body=None, image=None, hidden=(30, 20), **options):
+def baseline(activation, backbone=None, image=None, hidden=(30, 20), **options):
     n_inputs = 12 if image is None else image[0] * image[1] * image[2]
-    settings = BaselineSettings(activation, body=body, **options)
+    settings = BaselineSettings(activation, body=backbone, **options)
     model = FloatNetwork([n_inputs, *hidden, 10], settings, Scaling.identity(n_inputs), image)
     return model.eval()
 
 
-@pytest.mark.parametrize(("body", "image"), [(None, None), ("small", MNIST), ("resnet18", CIFAR)])
-def test_operations_of_float_networks_are_torchs_count(body, image, monkeypatch):
+@pytest.mark.parametrize(
+    ("backbone", "image"), [(None, None), ("small", MNIST), ("resnet18", CIFAR)]
+)
+def test_operations_of_float_networks_are_torchs_count(backbone, image, monkeypatch):
     monkeypatch.setattr(Convolution, "forward", TORCHS)
-    model = rival("relu", body, image)
+    model = baseline("relu", backbone, image)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.zeros(1, model.n_features))
     assert operations(model) == Operations(macs=counter.get_total_flops() // 2)
@@ -149,35 +151,35 @@ def test_operations_of_float_networks_are_torchs_count(body, image, monkeypatch)
 
 
 @pytest.mark.parametrize("activation", [n for n, a in ACTIVATIONS.items() if a.one_bit])
-def test_one_bit_rivals_cost_as_a_0_1_network(activation):
+def test_one_bit_baselines_cost_as_a_0_1_network(activation):
     same = Network.dense([12, 30, 20, 10], SoftmaxCE())
-    assert counts(rival(activation)) == counts(same)
+    assert counts(baseline(activation)) == counts(same)
 
 
 def test_the_paper_s_parameter_counts():
-    """Table 1 counts no biases (erratum E8); CIFAR-10's 14.21M are body and dense layers."""
-    f3nn = rival("relu", "small", MNIST, (2000, 2000))
-    assert parameters(f3nn) - parameters(rival("relu", "small", MNIST, ())) == pytest.approx(
+    """Table 1 counts no biases (erratum E8); CIFAR-10's 14.21M are backbone and dense layers."""
+    f3nn = baseline("relu", "small", MNIST, (2000, 2000))
+    assert parameters(f3nn) - parameters(baseline("relu", "small", MNIST, ())) == pytest.approx(
         5_172_000 + 4010 - 5770, abs=0
     )
-    resnet = rival("relu", "resnet18", CIFAR, (1500, 1500))
+    resnet = baseline("relu", "resnet18", CIFAR, (1500, 1500))
     assert round(parameters(resnet) / 1e6, 2) == 14.21
 
 
-def test_bits_inside_a_body():
-    relu, own = (rival("ste", "small", MNIST, body_activation=a) for a in ("relu", "own"))
+def test_bits_inside_a_backbone():
+    relu, own = (baseline("ste", "small", MNIST, body_activation=a) for a in ("relu", "own"))
     assert (relu.takes_bits, own.takes_bits) == ([False, True, True], [True, True, True])
     assert operations(relu).macs > operations(own).macs == 26 * 26 * 32 * 9
     both = operations(relu), operations(own)
     assert len({ops.macs + ops.additions for ops in both}) == 1
-    averaged = rival("bi-real", "resnet18", CIFAR, body_activation="own")
+    averaged = baseline("bi-real", "resnet18", CIFAR, body_activation="own")
     assert averaged.takes_bits[0] is False  # averages of bits are no bits
     stem, top = 16 * 16 * 64 * 147, 512 * 30
     assert operations(averaged).macs == stem + top
 
 
 def test_counting_leaves_a_model_as_it_was():
-    model = rival("relu", "resnet18", CIFAR)
+    model = baseline("relu", "resnet18", CIFAR)
     before = copy.deepcopy(model.state_dict())
     model.train()
     counts(model)
@@ -195,7 +197,7 @@ def test_counting_leaves_a_model_as_it_was():
         (None, "needs images: an image data set, or a folder"),
     ],
 )
-def test_images_that_no_body_can_take(image, sentence):
+def test_images_that_no_backbone_can_take(image, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_backbone("small", image, ACTIVATIONS["relu"])
     if image == (1, 8, 8):

@@ -1,1 +1,1 @@
-"""What a network does on data, and what it is made of: errors and counts."""
+"""The errors of a network on data, and the size and cost of a network."""

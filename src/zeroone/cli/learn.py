@@ -34,7 +34,7 @@ def demo(out: Path, seed: int, threads: int | None, quiet: bool) -> None:
     """
     set_threads(1 if threads is None else threads)  # its matrices are too small for more
     from zeroone.commands.demo import run_demo
-    from zeroone.report import write_report
+    from zeroone.commands.report import write_report
 
     with output_folder(out):
         folders = run_demo(out, seed=seed, quiet=quiet)

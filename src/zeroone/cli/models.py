@@ -138,7 +138,7 @@ def report(
     Example: zeroone report runs/digits runs/other --out report.html
     """
     set_threads(threads)
-    from zeroone.report import write_report
+    from zeroone.commands.report import write_report
 
     check_output(out, *runs, *data, ending=".html")
     write_report(runs, out, data=data, data_dir=data_dir, label=label, quiet=quiet)

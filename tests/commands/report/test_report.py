@@ -1,20 +1,21 @@
-"""``zeroone report``: one page that needs nobody, in a real browser where there is one."""
+"""``zeroone report``: one self-contained page, in a real browser where there is one."""
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from browser import browser, complaints, requests, why_not
+from zeroone.commands.report import write_report
+from zeroone.commands.report.evaluation import Evaluation, evaluate
+from zeroone.commands.report.images import signed_pixels, weight_images
+from zeroone.commands.report.templates import load_template
 from zeroone.data.load import load_data
 from zeroone.nn.network import load
 from zeroone.pretraining import InitialSettings, train_on_body
-from zeroone.report import write_report
-from zeroone.report.analysis import Looks, look, weight_images
-from zeroone.report.charts import Scale, Series, line_chart, ticks
-from zeroone.report.images import signed_pixels
 from zeroone.training import TrainSettings, train
 from zeroone.training.text_progress import percent
 from zeroone.training.training_data import known_part
@@ -72,7 +73,7 @@ class Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_asks_for_nothing(page):
+def test_the_page_is_whole_and_makes_no_requests(page):
     text = page.read_text(encoding="utf-8")
     tags = Tags()
     tags.feed(text)
@@ -104,37 +105,37 @@ def test_the_page_says_what_the_records_say(page, runs):
     assert "stochastic.keep" in text
 
 
-def test_looks_are_counted_on_the_test_part(runs):
+def test_evaluation_is_of_the_test_part(runs):
     split, network = load_data("digits"), load(runs / "stochastic/model.safetensors")
     part = known_part(*split.test, network.classes, network.n_features, network.dtype)
-    looks = look(network, part, split, "test")
+    found = evaluate(network, part, split, "test")
     predicted = network.predict(split.test[0])
     expected = np.zeros((10, 10), dtype=int)
     np.add.at(expected, (split.test[1], predicted), 1)
-    assert looks.confusion == expected.tolist()
+    assert found.confusion == expected.tolist()
     wrong = np.flatnonzero(predicted != split.test[1])
-    assert {m.sample for m in looks.mistakes} <= set(wrong)
-    assert len(looks.mistakes) == min(24, len(wrong))
+    assert {m.sample for m in found.mistakes} <= set(wrong)
+    assert len(found.mistakes) == min(24, len(wrong))
     surest = network.predict_proba(split.test[0]).max(axis=1)[wrong].max()
-    assert looks.mistakes[0].probability == pytest.approx(surest)
-    assert [m.probability for m in looks.mistakes] == sorted(
-        (m.probability for m in looks.mistakes), reverse=True
+    assert found.mistakes[0].probability == pytest.approx(surest)
+    assert [m.probability for m in found.mistakes] == sorted(
+        (m.probability for m in found.mistakes), reverse=True
     )
-    first = looks.mistakes[0]
+    first = found.mistakes[0]
     assert (first.truth, first.guess) == (
         str(split.test[1][first.sample]),
         str(predicted[first.sample]),
     )
-    assert looks.noise["errors"][0] == pytest.approx(len(wrong) / len(predicted))
+    assert found.noise["errors"][0] == pytest.approx(len(wrong) / len(predicted))
 
 
 def test_many_classes_are_listed_not_tabled():
     confusion = np.zeros((21, 21), dtype=int)
     confusion[3, 4], confusion[7, 1] = 5, 9
     np.fill_diagonal(confusion, 100)
-    looks = Looks("test", [f"class {k}" for k in range(21)], confusion.tolist(), [])
-    assert not looks.tabled
-    assert looks.frequent == [("class 7", "class 1", 9), ("class 3", "class 4", 5)]
+    found = Evaluation("test", [f"class {k}" for k in range(21)], confusion.tolist(), [])
+    assert not found.tabled
+    assert found.frequent == [("class 7", "class 1", 9), ("class 3", "class 4", 5)]
 
 
 def test_weights_are_images_of_the_units_that_matter_most(runs):
@@ -182,7 +183,7 @@ def moved(runs, folder, change):
     return folder
 
 
-def test_the_initial_process_has_a_line_and_settings(runs, tmp_path):
+def test_pretraining_has_a_line_and_settings(runs, tmp_path):
     digits = load_data("digits")
     train_on_body(
         digits.X,
@@ -192,13 +193,13 @@ def test_the_initial_process_has_a_line_and_settings(runs, tmp_path):
         test=digits.test,
         image=digits.shape,
         name="digits",
-        out=tmp_path / "on-body",
+        out=tmp_path / "on-backbone",
     )
-    paths = [runs / "numbers", tmp_path / "on-body"]
+    paths = [runs / "numbers", tmp_path / "on-backbone"]
     text = write_report(paths, tmp_path / "page.html").read_text(encoding="utf-8")
-    record = json.loads((tmp_path / "on-body/record.json").read_text(encoding="utf-8"))
-    line = text.split("on-body: initial process</th>")[1].split("</tr>")[0]
-    assert text.count("initial process</th>") == 1
+    record = json.loads((tmp_path / "on-backbone/record.json").read_text(encoding="utf-8"))
+    line = text.split("on-backbone: pretraining</th>")[1].split("</tr>")[0]
+    assert text.count("pretraining</th>") == 1
     assert percent(record["initial"]["result"]["test_error"]) in line
     assert f"{record['initial']['result']['parameters']:,}" in line
     assert "by Adam: 1 epochs" in line
@@ -218,7 +219,7 @@ def test_without_the_data_the_rest_is_shown(runs, tmp_path):
         write_report([folder] * 2, tmp_path / "page.html", data=["digits"] * 3)
 
 
-def test_other_data_of_the_same_name_are_not_looked_at(runs, tmp_path, monkeypatch):
+def test_other_data_of_the_same_name_are_not_evaluated(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     digits = load_data("digits")
     np.savez("digits.npz", X=digits.X[:, ::-1], y=digits.y)
@@ -250,6 +251,8 @@ def test_other_data_of_the_same_name_are_not_looked_at(runs, tmp_path, monkeypat
         lambda record: record.update(history=[]),
         lambda record: record.update(initial={"result": {}, "settings": {}, "n_iter": 1}),
         lambda record: record.update(initial="none"),
+        lambda record: record.update(plan="none"),
+        lambda record: record["data"].update(samples=None),
     ],
 )
 def test_records_that_are_not_whole(runs, tmp_path, change):
@@ -268,6 +271,29 @@ def test_what_is_no_number_is_a_gap(runs, tmp_path):
     text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "nan" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_settings_show_the_value_used(runs, tmp_path):
+    def change(record):
+        record["settings"]["stochastic"].update(epochs=None, batch=None, keep=None)
+
+    folder = moved(runs, tmp_path / "run", change)
+    text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r'<th scope="row">([\w.]+)</th><td>(.*?)</td>', text))
+    assert rows["stochastic.epochs"] == "4 (automatic)"
+    assert rows["stochastic.batch"] == "96 (automatic)"  # 1,437 samples in 15 batches
+    assert rows["stochastic.keep"] == "all units"
+    assert rows["patience"] == "off"
+    assert "None" not in rows.values()
+
+
+@pytest.mark.parametrize("package", ["jinja2", "PIL"])
+def test_without_an_extra_the_message_says_what_to_install(runs, tmp_path, monkeypatch, package):
+    load_template.cache_clear()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=r"pip install 'zeroone\[pages\]'"):
+        write_report([runs / "stochastic"], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_names_are_not_markup(runs, tmp_path):
@@ -295,31 +321,6 @@ def test_what_is_no_run(tmp_path, content, sentence):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_scales_and_ticks():
-    assert ticks(0, 10) == [0, 2, 4, 6, 8, 10]
-    assert ticks(0.13, 0.94) == pytest.approx([0.2, 0.4, 0.6, 0.8])
-    scale = Scale.fit([0.5, 50.0], log=True)
-    assert scale.place(5.0) == pytest.approx(0.5)
-    assert scale.ticks() == pytest.approx([1, 10])
-    assert Scale.fit([0.5, 30.0], log=True).ticks() == pytest.approx([1, 10])
-    assert Scale.fit([2.0, 60.0], log=True).ticks() == pytest.approx([2, 5, 10, 20, 50])
-    assert len(Scale.fit([1e-8, 1e30], log=True).ticks()) < 8
-    assert not Scale.fit([0.0, 50.0], log=True).log
-    flat = Scale.fit([3.0, 3.0])
-    assert 0 < flat.place(3.0) < 1
-    assert Scale.fit([3.0, 4.0], zero=True).low == 0
-
-
-def test_charts_leave_gaps_and_escape():
-    values = [None, 5.0, 7.0, float("inf"), float("nan")]
-    chart = line_chart("a<b", "x", "y", [Series("s&t", range(5), values)])
-    assert chart.count("<circle") == 2
-    assert line_chart("z", "x", "y", [Series("s", [0, 1], [0, 9])], log=True).count("<circle") == 1
-    assert "a&lt;b" in chart
-    assert "s&amp;t: 1, 5" in chart
-    assert line_chart("none", "x", "y", [Series("s", [0], [None])]) == ""
-
-
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
 def test_the_page_in_a_browser(page, width, dark):
@@ -339,5 +340,15 @@ def test_the_page_in_a_browser(page, width, dark):
         across = "return [document.documentElement.scrollWidth, window.innerWidth]"
         needed, there = driver.execute_script(across)
         assert needed <= there  # nothing sticks out to the side, on a phone either
+        clipped = (
+            "return [...document.querySelectorAll('#confusions .wide, #inputs article')]"
+            ".map(box => box.scrollWidth - box.clientWidth)"
+        )
+        assert max(driver.execute_script(clipped)) <= 0
+        bars = driver.execute_script(
+            "return [...document.querySelectorAll('.bar')]"
+            ".map(bar => Math.round(bar.getBoundingClientRect().left))"
+        )
+        assert len(set(bars)) == 1  # however long their labels are
         back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert back == ("rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)")
