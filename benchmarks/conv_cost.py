@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from measure import begin, finish, parser
+from benchmarks.bench_train import in_turns
+from benchmarks.measure import begin, finish, parser
 from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.commands.bench_train import in_turns
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network

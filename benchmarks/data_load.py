@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
 

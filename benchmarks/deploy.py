@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from engines import by_c_program, engines, has_32_bits
-from measure import begin, finish, parser
+from benchmarks.bench_inference import OURS, compare_inference, describe_kernels, make_relu
+from benchmarks.engines import by_c_program, engines, has_32_bits
+from benchmarks.measure import begin, finish, parser
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
-from zeroone.commands.bench_inference import OURS, compare_inference, describe_kernels, make_relu
 from zeroone.data.registry import REGISTRY
 from zeroone.data.sources import obtain
 from zeroone.deploy import IntegerNetwork

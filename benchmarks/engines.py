@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import browser
+from benchmarks import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters import html as pages

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import torch
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.exact.blocks import row_blocks
 from zeroone.exact.solver import ExactBCD, ExactSettings
 from zeroone.nn.functional import step

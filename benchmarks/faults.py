@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 
 TRAIN = ["-m", "zeroone", "train", "--threads", "1", "--quiet", "--data", "digits"]
 TRAIN += ["--hidden", "60,40", "--epochs", "3000"]

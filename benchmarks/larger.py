@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.data.shards import write_shards
 
 FEATURES, CLASSES, ROWS = 1024, 10, 2**18  # rows of a shard

@@ -4,7 +4,7 @@
 each W block and no pruning.
 """
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.commands.console import print_results
 from zeroone.data.embedded import load_embedded
 from zeroone.training import TrainSettings, train

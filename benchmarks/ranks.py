@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 
 WIDTHS = (784, 1000, 1000, 10)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import error_rate
 from zeroone.baselines.adam import AdamTrainer

@@ -50,7 +50,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone import ZeroOneClassifier
 
 OURS, THEIRS = "zeroone", "mlp-256-256"

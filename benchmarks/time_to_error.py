@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import torch
 
-from measure import begin, finish, parser
-from zeroone.commands.bench_train import (
+from benchmarks.bench_train import (
     OURS,
     compare_epochs,
     in_turns,
     make_learners,
     random_images,
 )
+from benchmarks.measure import begin, finish, parser
 
 
 def resident_bytes():

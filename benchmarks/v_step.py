@@ -6,7 +6,7 @@ product with W^T W, formed beforehand. The ratio is to the faster of the two.
 
 import torch
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
 from zeroone.exact.linalg import conjugate_gradients, damped_gain
 from zeroone.nn.functional import step

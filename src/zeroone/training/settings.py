@@ -26,7 +26,8 @@ class TrainSettings:
     hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2';
         'conv3x3:32:pad1:skip2' has a shortcut around the layer below it
     solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
-    head, margin: 'softmax', or 'hardmax' with the lead a class must have to count as right
+    head: 'softmax', or 'hardmax', the paper's
+    margin: of the hardmax head, the lead a class must have to count as right
     bias: whether each layer gets a constant-1 input
     scaling: of the inputs by one 'common' spread, by each 'feature', or 'auto', see ``Scaling``
     augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch
@@ -35,6 +36,8 @@ class TrainSettings:
     patience: stop after that many iterations without a better validation error, and go back to
         the best weights (once all units that go have gone); None trains to the end. On small
         data an iteration is a small part of the schedule: give it room
+    dtype: 'float32' or 'float64'
+    seed: of the random start, the batches and the validation part
     device: where batches are computed, 'cpu' or a GPU such as 'cuda'; what is drawn at random is
         the same everywhere. It is no part of what a run is: ``describe`` leaves it out
     """

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from zeroone.commands.bench_train import N_CLASSES, N_FEATURES
+from benchmarks.bench_train import N_CLASSES, N_FEATURES, as_widths
+from zeroone.commands.checks import check_output
+from zeroone.commands.console import print_table
 from zeroone.deploy import IntegerModel, IntegerNetwork, quantise, write_integers
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters.onnx import make_model
@@ -29,7 +30,8 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.text_progress import say
-from zeroone.utils.records import new_record
+from zeroone.utils.checks import count
+from zeroone.utils.records import new_record, write_record
 
 BATCHES = (1, 16, 256, 4096)
 OURS, TORCH = "0/1 int8", "ReLU float32, torch"
@@ -191,7 +193,7 @@ def describe_kernels() -> str:
     return "for one sample; for many ONNX Runtime is as fast on this processor"
 
 
-def bench_inference(
+def measure_inference(
     hidden: Sequence[int], repeats: int, threads: Sequence[int], *, quiet: bool = False
 ) -> dict[str, Any]:
     """Print a table; gives the record."""
@@ -201,8 +203,8 @@ def bench_inference(
     network, relu = make_ours(hidden), make_relu(hidden)
     integers = quantise(network)
     try:
-        for count in threads:
-            torch.set_num_threads(count)
+        for number in threads:
+            torch.set_num_threads(number)
             rows += compare_inference(
                 integers, relu, repeats, random_bytes(max(BATCHES)), quiet=quiet
             )
@@ -228,9 +230,39 @@ def bench_inference(
             )
     shape = "-".join(map(str, (N_FEATURES, *hidden, N_CLASSES)))
     print(f"{shape}, medians of {repeats} measurements, in turns; own kernels: {record['kernels']}")
-    Console(width=None if Console().is_terminal else 110).print(table)
+    print_table(table, width=110)
     print(
         f"file: {sizes['float32']:,} bytes in float32, {sizes['int8']:,} in int8 "
         f"({sizes['float32'] / sizes['int8']:.1f} times smaller), {sizes['onnx']:,} as ONNX"
     )
     return record | {"result": {"rows": rows, "bytes": sizes}}
+
+
+def bench_inference(
+    *,
+    hidden: str = "2000,2000",
+    repeats: int = 7,
+    threads: int | None = None,
+    json: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Time predictions of an int8 0/1 network beside ReLU networks of the same shape.
+
+    The table shows latency, throughput and how many times faster the 0/1 network is, for batches
+    of 1, 16, 256 and 4096 samples, and the sizes of the model files.
+
+    Example: zeroone bench inference --threads 1 --json speed.json
+
+    Args:
+        hidden: widths of the hidden layers, such as 300,300.
+        repeats: measurements of each.
+        threads: CPU threads (default: one, then all cores).
+
+    """
+    check_output(json)
+    each = sorted({1, torch.get_num_threads()})
+    if threads is not None:
+        each = [count("threads", threads, most=1024)]
+    record = measure_inference(as_widths(hidden), count("repeats", repeats), each, quiet=quiet)
+    if json is not None:
+        write_record(json, record)

@@ -6,15 +6,17 @@ depend on what is learned. Adam is torch's fused one, its fastest.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from zeroone.baselines.adam import AdamTrainer
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
+from zeroone.commands.checks import check_output, numbers, set_threads
+from zeroone.commands.console import print_table
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
@@ -23,7 +25,8 @@ from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset
-from zeroone.utils.records import new_record
+from zeroone.utils.checks import count
+from zeroone.utils.records import new_record, write_record
 
 BATCH, N_FEATURES, N_CLASSES = 256, 784, 10
 OURS = "stochastic BCD"
@@ -78,7 +81,7 @@ def compare_epochs(
     return {"seconds": times, "medians": medians, "ratio": medians[OURS] / medians["STE + Adam"]}
 
 
-def bench_training(
+def measure_training(
     hidden: Sequence[int], samples: int, repeats: int, *, quiet: bool = False
 ) -> dict[str, Any]:
     """Print a table; gives the record."""
@@ -98,5 +101,38 @@ def bench_training(
     print(
         f"{samples:,} samples, {widths}, batches of {BATCH}, {threads} threads, median of {repeats}"
     )
-    Console(width=None if Console().is_terminal else 100).print(table)
+    print_table(table)
     return record | {"result": result}
+
+
+def as_widths(text: str) -> list[int]:
+    """Read the widths of hidden layers."""
+    widths = numbers("--hidden", text, "widths such as 300,300", int)
+    return [count("every width", width, most=10**6) for width in widths]
+
+
+def bench_train(
+    *,
+    hidden: str = "1000,1000",
+    samples: int = 12_800,
+    repeats: int = 3,
+    threads: int | None = None,
+    json: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Time an epoch of stochastic BCD, of STE + Adam and of ReLU + Adam, in turns.
+
+    Example: zeroone bench train --hidden 500,500 --threads 1 --json cost.json
+
+    Args:
+        hidden: widths of the hidden layers, such as 300,300.
+        samples: random samples per epoch.
+        repeats: timed epochs of each.
+
+    """
+    set_threads(threads)
+    check_output(json)
+    count("samples", samples, least=256)
+    record = measure_training(as_widths(hidden), samples, count("repeats", repeats), quiet=quiet)
+    if json is not None:
+        write_record(json, record)
