@@ -22,50 +22,50 @@ def app() -> None:
     """Neural networks with 0/1 activations, trained by block coordinate descent."""
 
 
-# The function of each command, and its line in the list of commands. Those of paper/ and
-# benchmarks/ need the repository.
+# The line of each command in the list of commands.
 COMMANDS = {
-    "demo": (
-        "zeroone.commands.demo:demo",
-        "Train on embedded handwritten digits and write a page.",
-    ),
-    "data get": ("zeroone.commands.data:get", "Bring a data set into the cache."),
-    "data list": (
-        "zeroone.commands.data:list_",
-        "List the data sets, and which of them are there.",
-    ),
-    "data show": (
-        "zeroone.commands.data:show",
-        "Count the samples of each class, draw some of them.",
-    ),
-    "data shard": (
-        "zeroone.commands.data:shard",
-        "Split a data set into files for several processes.",
-    ),
-    "train": ("zeroone.commands.train:train", "Train a network and write it with its record."),
-    "evaluate": ("zeroone.commands.evaluate:evaluate", "Print the errors and the size of a model."),
-    "predict": ("zeroone.commands.predict:predict", "Print the class of each sample."),
-    "report": ("zeroone.commands.report.command:report", "Write an HTML page about training runs."),
-    "compress": ("zeroone.commands.compress:compress", "Write a smaller model with int8 weights."),
-    "export": ("zeroone.commands.export:export", "Write a model as ONNX, C or an HTML page."),
-    "matrix": ("paper.commands:matrix", "Compare methods: train every run of a matrix."),
-    "reproduce": ("paper.commands:reproduce", "Reproduce a table or figure of the paper."),
-    "bench train": ("benchmarks.bench_train:bench_train", "Time an epoch beside STE and ReLU."),
-    "bench inference": (
-        "benchmarks.bench_inference:bench_inference",
-        "Time predictions beside ReLU networks.",
-    ),
-    "completion": ("zeroone.cli.completion:completion", "Print a completion script for a shell."),
+    "demo": "Train on embedded handwritten digits and write a page.",
+    "data get": "Bring a data set into the cache.",
+    "data list": "List the data sets, and which of them are there.",
+    "data show": "Count the samples of each class, and draw some of them.",
+    "data shard": "Split a data set into files for several processes.",
+    "train": "Train a network and write it with its record.",
+    "evaluate": "Print the errors and the size of a model.",
+    "predict": "Print the class of each sample.",
+    "report": "Write an HTML page about training runs.",
+    "compress": "Write a smaller model with int8 weights.",
+    "export": "Write a model as ONNX, C or an HTML page.",
+    "matrix": "Compare methods: train every run of a matrix.",
+    "reproduce": "Reproduce a table or figure of the paper.",
+    "bench train": "Time an epoch beside STE and ReLU.",
+    "bench inference": "Time predictions beside ReLU networks.",
+    "completion": "Print a completion script for a shell.",
 }
-GROUPS = {"data": "Fetch, list and look at data sets.", "bench": "Measure speed, as ratios."}
-
-for _name, _help in GROUPS.items():
-    app.add_command(Group(_name, help=_help))
-for _name, (_place, _line) in COMMANDS.items():
-    _group, _, _last = _name.rpartition(" ")
-    _parent = app.commands[_group] if _group else app
-    assert isinstance(_parent, click.Group)
-    _parent.add_command(LazyCommand(_last, _place, _line))
+# Their functions, where these are not zeroone.commands.NAME:NAME. Those of paper/ and benchmarks/
+# need the repository.
+PLACES = {
+    "data get": "zeroone.commands.data:get",
+    "data list": "zeroone.commands.data:list_",
+    "data show": "zeroone.commands.data:show",
+    "data shard": "zeroone.commands.data:shard",
+    "report": "zeroone.commands.report.command:report",
+    "matrix": "paper.commands:matrix",
+    "reproduce": "paper.commands:reproduce",
+    "bench train": "benchmarks.bench_train:bench_train",
+    "bench inference": "benchmarks.bench_inference:bench_inference",
+    "completion": "zeroone.cli.completion:completion",
+}
+groups = {
+    "": app,
+    "data": Group("data", help="Fetch, list and look at data sets."),
+    "bench": Group("bench", help="Measure speed, as ratios."),
+}
+for words, line in COMMANDS.items():
+    group, _, name = words.rpartition(" ")
+    place = PLACES.get(words, f"zeroone.commands.{name}:{name}")
+    groups[group].add_command(LazyCommand(name, place, line))
+for name in ("data", "bench"):
+    app.add_command(groups[name])
 
 
 def main() -> None:

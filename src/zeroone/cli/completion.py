@@ -1,6 +1,5 @@
 """Shell completion: the script for a shell, and the words it offers for an option."""
 
-from collections.abc import Callable
 from importlib import import_module
 
 import click
@@ -10,8 +9,8 @@ from zeroone.utils.checks import one_of
 
 SHELLS = ("bash", "zsh", "fish")
 DATA = ("zeroone.data.embedded:EMBEDDED", "zeroone.data.registry:REGISTRY")
-# The words of an option, by its name, or by its command's function where names clash. A word with
-# a colon is the place of a registry: it is imported on demand, and holds what users add, too.
+# The words of an option, by its name, or by its command and name where names clash. A word with a
+# colon is the place of a registry: it is imported on demand, and holds what users add, too.
 WORDS: dict[str, tuple[str, ...]] = {
     "data": DATA,
     "get name": ("zeroone.data.registry:REGISTRY",),
@@ -31,7 +30,6 @@ WORDS: dict[str, tuple[str, ...]] = {
     "export to": ("zeroone.commands.export:ENDINGS",),
     "target": ("paper.reproduce.targets:TARGETS", "all"),
 }
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def completion(shell: str) -> None:
@@ -55,17 +53,14 @@ def words_of(command: str, option: str) -> list[str]:
     return found
 
 
-def completer(command: str, option: str) -> Completer | None:
-    """Make what click calls to complete an option; None leaves that to the option's type."""
-    if not {option, f"{command} {option}"} & WORDS.keys():
-        return None
-
-    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-        try:
-            words = words_of(command, option)
-        except ModuleNotFoundError:  # paper/, which is not in the wheel
-            words = []
-        found = [CompletionItem(word) for word in words if word.startswith(begun)]
-        return found or ([CompletionItem(begun, type="file")] if option == "data" else [])
-
-    return complete
+def complete(ctx: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete an option: by its words, or by the files that its type stands for."""
+    name = option.name or ""
+    try:
+        words = words_of(ctx.info_name or "", name)
+    except ModuleNotFoundError:  # paper/, which is not in the wheel
+        words = []
+    found = [CompletionItem(word) for word in words if word.startswith(begun)]
+    if not found and name == "data":
+        return [CompletionItem(begun, type="file")]
+    return found or option.type.shell_complete(ctx, option, begun)

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from zeroone.cli.completion import completer
+from zeroone.cli.completion import complete
 
 # What these options mean in every command that does not say otherwise.
 SHARED = {
@@ -71,7 +71,7 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             made += setting_options()
             continue
         kind, several = _plain(hints[name])
-        more: dict[str, Any] = {"type": kind, "shell_complete": completer(function.__name__, name)}
+        more: dict[str, Any] = {"type": kind, "shell_complete": complete}
         if parameter.kind is not parameter.KEYWORD_ONLY:
             made.append(click.Argument([name], nargs=-1 if several else 1, required=True, **more))
             continue
@@ -110,7 +110,7 @@ def setting_options() -> Iterator[click.Option]:
                 type=str if several else kind,
                 default=None,
                 help=text,
-                shell_complete=completer("train", field.name),
+                shell_complete=complete,
             )
             option.section = section
             made[field.name] = option
