@@ -257,7 +257,6 @@ def bench_inference(
         hidden: widths of the hidden layers, such as 300,300.
         repeats: measurements of each.
         threads: CPU threads (default: one, then all cores).
-
     """
     check_output(json)
     each = sorted({1, torch.get_num_threads()})

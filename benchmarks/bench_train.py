@@ -128,7 +128,6 @@ def bench_train(
         hidden: widths of the hidden layers, such as 300,300.
         samples: random samples per epoch.
         repeats: timed epochs of each.
-
     """
     set_threads(threads)
     check_output(json)

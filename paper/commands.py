@@ -38,7 +38,6 @@ def matrix(
         only_failed: repeat the runs that failed, and no others.
         jobs: runs at a time (default: as many as the cores carry).
         threads: CPU threads of a run.
-
     """
     with output_folder(out):
         failed = run_matrix(
@@ -94,7 +93,6 @@ def reproduce(
         page: file of the page, with copies of its figures beside it (default: OUT/results.md).
         jobs: runs at a time (default: as many as the cores carry).
         threads: CPU threads of a run.
-
     """
     if page is not None:
         check_writable(page)

@@ -16,7 +16,6 @@ class LazyCommand(click.Command):
         name: what a user types.
         place: where the function is, as ``module:function``.
         line: the command's line in the list of commands.
-
     """
 
     def __init__(self, name: str, place: str, line: str) -> None:
@@ -47,7 +46,7 @@ class LazyCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
-            if line is not None:
+            if line is not None and isinstance(parameter, click.Option):
                 title = getattr(parameter, "section", "Options")
                 sections.setdefault(title, []).append(line)
         for title, lines in sections.items():
@@ -65,7 +64,6 @@ class Group(click.Group):
 
         Raises:
             InputError: there is no such command.
-
         """
         try:
             return super().resolve_command(ctx, args)

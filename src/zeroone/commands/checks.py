@@ -19,7 +19,6 @@ def check_output(path: Path | None, *inputs: Path | str | None, ending: str | No
         path: the file; None passes.
         inputs: files, run folders and data that the command reads, which it must not overwrite.
         ending: the only file name ending that is allowed.
-
     """
     if path is None:
         return
@@ -47,7 +46,6 @@ def numbers(option: str, text: str, wanted: str, kind: type[Number]) -> tuple[Nu
 
     Raises:
         InputError: a part is not a number.
-
     """
     try:
         return tuple(kind(number) for number in text.split(","))
@@ -68,7 +66,6 @@ def need_extra(extra: str, module: str) -> None:
 
     Raises:
         InputError: the module of the extra is not installed.
-
     """
     if find_spec(module) is None:
         raise InputError(f"this needs {module}: pip install 'zeroone[{extra}]'.")

@@ -40,7 +40,6 @@ def compress(
         to: the form: int8, or float to remove units only.
         data: data of the model's kind, to compare errors, and to find the range of the inputs if
             the model does not know it.
-
     """
     source = model_file(model)
     check_output(out, source, data, ending=".safetensors")
@@ -69,7 +68,6 @@ def as_integers(model: Network | IntegerModel, split: Split | None = None) -> In
     Args:
         model: any model.
         split: data that show the range of the inputs if the model does not know it.
-
     """
     if isinstance(model, IntegerModel):
         return model.network

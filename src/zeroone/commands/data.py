@@ -33,7 +33,6 @@ def get(
 
     Args:
         from_: the source: auto, url (its own site), npm, debian, or a file or folder of yours.
-
     """
     spec = REGISTRY[one_of("data set", name, REGISTRY)]
     with transfers(quiet=quiet) as report:
@@ -58,7 +57,6 @@ def shard(
     Args:
         shards: number of files.
         out: a folder that is new or empty.
-
     """
     split = load_data(name, data_dir=data_dir, label=label)
     write_shards(split, out, shards)
@@ -116,7 +114,6 @@ def show(
 
     Args:
         out: file of the contact sheet (default: NAME.png here).
-
     """
     check_output(out, name, ending=".png")
     split = load_data(name, data_dir=data_dir, label=label)

@@ -50,7 +50,6 @@ def demo(
         out: folder for the figure, records and models.
         seed: seed of the random start.
         threads: CPU threads; the matrices are too small for more than one.
-
     """
     set_threads(threads)
     need_extra("plots", "matplotlib")

@@ -39,7 +39,6 @@ def evaluate(
 
     Args:
         noise: standard deviations of Gaussian noise on the inputs, such as 0,0.1,0.2.
-
     """
     set_threads(threads)
     check_output(json, data, model)
@@ -63,7 +62,6 @@ def evaluate_network(
 
     Returns:
         A record with the errors, clean and in noise, and the size of the network.
-
     """
     for level in noise:
         not_negative("every noise level", level)

@@ -35,7 +35,6 @@ def export(
         image: for html, channels, height, width of a sample, such as 1,28,28; or none.
         data: data of the model's kind, to find the range of the inputs if the model does not know
             it.
-
     """
     source = model_file(model)
     check_output(out, source, data)

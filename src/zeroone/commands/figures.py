@@ -39,15 +39,13 @@ def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
         raise ValueError(f"{split.name} does not hold images")
     channels, height, width = split.shape
     labels = np.unique(split.y)[:20]
-    sheet = np.full((len(labels) * height, per_class * width, channels), 255, dtype=np.uint8)
+    sheet = np.ones((len(labels) * height, per_class * width, channels))
     bright = 255 if split.X.dtype == np.uint8 else max(float(split.X.max()), 1e-9)
     for row, label in enumerate(labels):
-        for column, k in enumerate(np.flatnonzero(split.y == label)[:per_class]):
-            image = split.X[k].reshape(channels, height, width).transpose(1, 2, 0)
-            if split.X.dtype != np.uint8:
-                image = (255 * image / bright).astype(np.uint8)
-            top, left = row * height, column * width
-            sheet[top : top + height, left : left + width] = image
+        images = split.X[np.flatnonzero(split.y == label)[:per_class]] / bright
+        tiles = images.clip(0, 1).reshape(-1, channels, height, width).transpose(2, 0, 3, 1)
+        top = row * height
+        sheet[top : top + height, : len(images) * width] = tiles.reshape(height, -1, channels)
     size = (per_class * 0.6 + 1.6, len(labels) * 0.6)
     figure, axis = plt.subplots(figsize=size, layout="constrained")
     axis.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", interpolation="nearest")

@@ -28,7 +28,6 @@ def predict(
     Args:
         data: a .npz file with an array X, or a .csv file.
         quiet: print no classes: for --json.
-
     """
     set_threads(threads)
     check_output(json, data, model)

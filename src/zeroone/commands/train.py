@@ -61,47 +61,34 @@ def train(
         tensorboard: folder for TensorBoard, if it is installed.
         half_sums: under torchrun, send sums as bfloat16, which halves the traffic.
         settings: the settings of ``TrainSettings.from_options``; None keeps the default.
-
     """
     set_threads(threads)
-    loggers: list[Callback] = []
+    loggers = _loggers(csv, tensorboard, out, data)
+    backbone = _backbone_options(body, initial_epochs, initial_batch, initial_rate)
+    chosen = _settings(preset, settings, backbone)
+    with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
+        split = load_data(data, data_dir=data_dir, label=label)
+        place = {"out": out, "name": data, "resume": resume, "team": team}
+        run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
+    if run is not None and team.is_first:
+        _print(run, split.name, str(out))
+
+
+def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -> list[Callback]:
+    """Make the loggers; refuse those that cannot write before the data are read."""
+    made: list[Callback] = []
     if csv is not None:
         if csv.parent != out:  # which does not exist yet
             check_output(csv, data)
-        loggers.append(CSVLogger(csv))
+        made.append(CSVLogger(csv))
     if tensorboard is not None:
-        loggers.append(TensorBoardLogger(tensorboard))
-    for logger in loggers:
+        made.append(TensorBoardLogger(tensorboard))
+    for logger in made:
         logger.check()
-    given = {name: value for name, value in settings.items() if value is not None}
-    if "hidden" in given:
-        given["hidden"] = tuple(given["hidden"].split(","))
-    backbone = _backbone_settings(body, initial_epochs, initial_batch, initial_rate)
-    if backbone.get("epochs"):
-        backbone["augment"] = given.pop("augment", None)
-        InitialSettings(**{"body": "small"} | backbone)  # refuses wrong ones before data are read
-    chosen = TrainSettings.from_options(preset, **given)
-    with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
-        split = load_data(data, data_dir=data_dir, label=label)
-        if restarts():
-            resume = team.first_word(any(out.rglob(STATE)))
-            if team.first_word((out / RECORD).exists() and not resume):
-                return  # the run ended before another process failed
-        if not team.is_first:
-            loggers, quiet = [], True
-        place = {"out": out, "name": data, "resume": resume, "team": team}
-        run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
-        if run.status == "diverged":
-            raise InputError(
-                f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
-            )
-    if team.is_first:
-        pretrained = run.record.get("initial")
-        lines = {"initial process": pretrained} if pretrained else {}
-        print_results(f"{split.name}: {run.status}, {run.reason}", lines | {str(out): run.record})
+    return made
 
 
-def _backbone_settings(
+def _backbone_options(
     body: str | None, epochs: int | None, batch: int | None, rate: float | None
 ) -> dict[str, Any]:
     """Check the options of a backbone; return those that were given as ``InitialSettings``."""
@@ -117,6 +104,19 @@ def _backbone_settings(
     return given
 
 
+def _settings(
+    preset: str | None, options: dict[str, Any], backbone: dict[str, Any]
+) -> TrainSettings:
+    """Read the settings; augmentation is the backbone's, if one is pretrained."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "hidden" in given:
+        given["hidden"] = tuple(given["hidden"].split(","))
+    if backbone.get("epochs"):
+        backbone["augment"] = given.pop("augment", None)
+        InitialSettings(**{"body": "small"} | backbone)  # refuses wrong ones before data are read
+    return TrainSettings.from_options(preset, **given)
+
+
 def _run(
     split: Split,
     settings: TrainSettings,
@@ -125,30 +125,42 @@ def _run(
     *,
     quiet: bool,
     **place: Any,
-) -> Run:
-    """Train on a pretrained backbone, or without one; loggers follow the 0/1 layers only."""
-    backbone = {"body": default_backbone(split.shape)} | backbone if backbone else {}
+) -> Run | None:
+    """Train on a pretrained backbone, or without one; loggers follow the 0/1 layers only.
+
+    Returns:
+        The run; None if it ended before torchrun restarted this rank.
+    """
+    team, out = place["team"], place["out"]
+    if restarts():
+        place["resume"] = team.first_word(any(out.rglob(STATE)))
+        if team.first_word((out / RECORD).exists() and not place["resume"]):
+            return None
+    if not team.is_first:
+        loggers, quiet = [], True
     place |= {"test": split.test, "image": split.shape}
+    if backbone:
+        backbone = {"body": default_backbone(split.shape)} | backbone
     if backbone.get("epochs"):
-        names = ("initial process", "features", "training")
-        with stages(*names, quiet=quiet) as (first, second, last):
-            return train_on_body(
-                split.X,
-                split.y,
-                InitialSettings(**backbone),
-                settings,
-                callbacks=(first, second, [*last, *loggers]),
-                **place,
-            )
-    if backbone:  # its layers are 0/1, too
-        layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
-        settings = replace(settings, hidden=(*layers, *settings.hidden))
-    with stages("training", quiet=quiet) as (callbacks,):
-        return train_network(
-            split.X,
-            split.y,
-            settings,
-            callbacks=[*callbacks, *loggers],
-            feature_names=split.feature_names,
-            **place,
+        shown = stages("initial process", "features", "training", quiet=quiet)
+        with shown as (first, second, last):
+            place["callbacks"] = (first, second, [*last, *loggers])
+            run = train_on_body(split.X, split.y, InitialSettings(**backbone), settings, **place)
+    else:
+        if backbone:  # its layers are 0/1, too
+            layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
+            settings = replace(settings, hidden=(*layers, *settings.hidden))
+        with stages("training", quiet=quiet) as (callbacks,):
+            place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
+            run = train_network(split.X, split.y, settings, **place)
+    if run.status == "diverged":
+        raise InputError(
+            f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
         )
+    return run
+
+
+def _print(run: Run, data: str, out: str) -> None:
+    pretrained = run.record.get("initial")
+    lines = {"initial process": pretrained} if pretrained else {}
+    print_results(f"{data}: {run.status}, {run.reason}", lines | {out: run.record})

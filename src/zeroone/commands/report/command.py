@@ -26,7 +26,6 @@ def report(
     Args:
         out: the page.
         data: the data of the runs, if they have moved: once, or once for each run.
-
     """
     need_extra("pages", "jinja2")
     from zeroone.report import write_report
