@@ -105,7 +105,7 @@ def test_ctrl_c_ends_a_matrix_with_one_sentence(tmp_path):
     _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert err.strip() == (
-        "zeroone: interrupted; the same command goes on, without the cells that are finished."
+        "zeroone: interrupted; the same command goes on, without the runs that are finished."
     )
 
 

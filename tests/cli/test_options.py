@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from paper.reproduce import targets
+from zeroone import ExactSettings
 from zeroone.cli import COMMANDS, app
 from zeroone.cli.completion import WORDS, words_of
 from zeroone.cli.options import documented, options_of
 from zeroone.data.embedded import EMBEDDED
 from zeroone.data.registry import REGISTRY
-from zeroone.exact.solver import ExactSettings
 from zeroone.nn import U_RULES
 from zeroone.optim.projection import WEIGHTS
 from zeroone.training import StochasticSettings, TrainSettings

@@ -106,7 +106,7 @@ def _hint(words: list[str]) -> str:
         kept = any(out.rglob("state.safetensors"))
         return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
     if words[:1] in (["matrix"], ["reproduce"]):
-        return "; the same command goes on, without the cells that are finished"
+        return "; the same command goes on, without the runs that are finished"
     return "; the same command begins again"
 
 

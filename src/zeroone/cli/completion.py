@@ -49,7 +49,8 @@ def words_of(command: str, option: str) -> list[str]:
     found: list[str] = []
     for word in WORDS.get(f"{command} {option}", WORDS.get(option, ())):
         module, colon, name = word.partition(":")
-        found += list(getattr(import_module(module), name)) if colon else [word]
+        known = getattr(import_module(module), name) if colon else [word]
+        found += known() if callable(known) else known
     return found
 
 

@@ -39,22 +39,24 @@ Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
 
 @dataclass(frozen=True)
 class ExactSettings:
-    """Everything Algorithm 3 can be told. The defaults train the last layer; ``PAPER`` is printed.
+    """Settings of Algorithm 3. The defaults train the last layer; ``PAPER`` has the printed ones.
 
-    lam: the weight of the units in F; 0 switches pruning off
-    gamma: the weight of the ridge term
-    tau: the weight of U = W V
-    pi: the weight of V = step(U)
-    beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, which
-        guarantees that F never rises
-    step_fraction: the share of the largest such step, below 1
-    pgm_steps: steps of each W block, the paper's L
-    max_iter: sweeps over all blocks, the paper's K
-    tol: stop when all four stationarity residuals are at most this; 0 never stops early
-    check_every: sweeps between two looks at the residuals
-    v_solver: 'factor' (Cholesky or Woodbury, where the operator is a matrix) or 'cg' (the paper's)
-    cg_tol: the relative residual at which 'cg' stops
-    printed: Lemma 1 and the epsilons of 1e-10 as printed, in place of the exact U blocks
+    Attributes:
+        lam: the weight of ||W||_{2,0}; 0 prunes nothing.
+        gamma: the weight of the ridge term.
+        tau: the weight of U = W V.
+        pi: the weight of V = step(U).
+        beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, with
+            which F never rises.
+        step_fraction: see ``beta``; below 1.
+        pgm_steps: steps of each W block, the paper's L.
+        max_iter: sweeps, the paper's K.
+        tol: stop when all four stationarity residuals are at most this; 0 never stops early.
+        check_every: sweeps between two such checks.
+        v_solver: 'factor' (Cholesky, for operators that are matrices) or 'cg' (the paper's).
+        cg_tol: the relative residual of conjugate gradients.
+        printed: take Lemma 1 and the epsilons of 1e-10 as printed, not the exact U blocks.
+
     """
 
     lam: float = 0.0

@@ -21,25 +21,31 @@ SOLVERS = tuple(SOLVER_SETTINGS)
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What is trained and how; ``stochastic`` and ``exact`` hold the solvers' own settings.
+    """What to train and how.
 
-    hidden: the hidden layers: a number of units, or a convolution such as 'conv5x5:32:max2';
-        'conv3x3:32:pad1:skip2' has a shortcut around the layer below it
-    solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the paper)
-    head: 'softmax', or 'hardmax', the paper's
-    margin: of the hardmax head, the lead a class must have to count as right
-    bias: whether each layer gets a constant-1 input
-    scaling: of the inputs by one 'common' spread, by each 'feature', or 'auto', see ``Scaling``
-    augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch
-    init_std: the spread of the Gaussian start; None takes the solver's own start
-    validation: the share of the training samples that is held out, class by class, by the seed
-    patience: stop after that many iterations without a better validation error, and go back to
-        the best weights (once all units that go have gone); None trains to the end. On small
-        data an iteration is a small part of the schedule: give it room
-    dtype: 'float32' or 'float64'
-    seed: of the random start, the batches and the validation part
-    device: where batches are computed, 'cpu' or a GPU such as 'cuda'; what is drawn at random is
-        the same everywhere. It is no part of what a run is: ``describe`` leaves it out
+    Attributes:
+        hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2';
+            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it.
+        solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
+            paper).
+        head: 'softmax', or 'hardmax' (the paper's).
+        margin: hardmax: the lead that a class must have to count as right.
+        bias: whether each layer gets a constant-1 input.
+        scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
+            choose by the data ('auto').
+        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch.
+        init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
+        validation: the share of the training samples to hold out, class by class, by the seed.
+        patience: stop after so many iterations without a better validation error, and restore the
+            best weights (of those after the last pruning); None trains to the end. On small data
+            an iteration is a small part of the schedule: give it room.
+        dtype: 'float32' or 'float64'.
+        seed: the seed of the start, the held-out part and the batches.
+        device: where batches are computed, 'cpu' or a GPU such as 'cuda'. Random draws are the
+            same everywhere, so ``describe`` leaves it out.
+        stochastic: the settings of stochastic BCD.
+        exact: the settings of the exact solver.
+
     """
 
     hidden: tuple[int | str, ...] = (256, 256)
