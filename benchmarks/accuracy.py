@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from paper.matrix.live_table import live_table
 from paper.matrix.matrix import LOG, Matrix
 from paper.matrix.methods import Method

@@ -1,4 +1,4 @@
-"""A real browser for page tests: Debian's Chromium, headless, or a reason why there is none."""
+"""A real browser for page tests: headless Chromium, or the reason why there is none."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ FLAGS = (
 
 
 def why_not():
-    """What is missing, or None."""
+    """Say what is missing; None if nothing is."""
     try:
         import selenium  # noqa: F401
     except ImportError:
@@ -32,7 +32,7 @@ def why_not():
 
 @contextmanager
 def browser(*, width=1200, height=900, dark=False):
-    """A driver; the window is so wide, and pages are asked for light or dark."""
+    """Open a browser of this size that prefers light or dark pages; give its driver."""
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
@@ -54,12 +54,12 @@ def browser(*, width=1200, height=900, dark=False):
 
 
 def complaints(driver):
-    """What the console says."""
+    """Return the messages of the console."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
 def requests(driver):
-    """The addresses that the page asked for, besides itself and what is inside it."""
+    """Return the addresses that the page requested, besides itself and embedded data."""
     found = []
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from measure import begin, finish, parser
-from time_to_error import BATCH, SMOOTHING, Data, network
+from benchmarks.measure import begin, finish, parser
+from benchmarks.time_to_error import BATCH, SMOOTHING, Data, network
 from zeroone.nn import Step
 from zeroone.optim import BCD
 

@@ -1,9 +1,9 @@
-"""What an epoch of a 0/1 convolutional network costs by stochastic BCD, against STE + Adam.
+"""The cost of an epoch of a 0/1 convolutional network: stochastic BCD against STE + Adam.
 
 conv5x5(32)-pool-step-conv5x5(64)-pool-step-500-step-10 on random bytes in the shape of MNIST (or
-another network on other images: ``--image``, ``--hidden``). Epochs of both take turns, from the
-same batches. Peak memory is that of a process of its own for each: as a whole, and what training
-adds to the process before it.
+another network on other images: ``--image``, ``--hidden``). Epochs of both take turns, on the same
+batches. Peak memory is measured in a separate process for each: the peak of the process, and what
+training adds to it.
 """
 
 import statistics
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from measure import begin, finish, parser
+from benchmarks.bench_train import in_turns
+from benchmarks.measure import begin, finish, parser
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.commands.bench_train import in_turns
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
@@ -53,7 +53,7 @@ def learner(name, part, image, hidden):
 
 
 def peak_bytes():
-    """The most that this process has held; ru_maxrss would begin with its parent's."""
+    """Return the peak memory of this process; ru_maxrss would include its parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
@@ -67,7 +67,7 @@ def _peak(name, n, image, hidden, threads, pipe):
 
 
 def peak_memory(name, *arguments):
-    """Bytes of a fresh process: when its data are there, and at most during an epoch."""
+    """Measure a fresh process: its bytes with the data loaded, and its peak during an epoch."""
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_peak, args=(name, *arguments, theirs))

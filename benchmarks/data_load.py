@@ -1,7 +1,7 @@
-"""Loading a data set that is in the cache: seconds, and memory after every image was read once.
+"""Seconds to load a cached data set, and memory after every image was read once.
 
-Each set is loaded in a process of its own; memory is the growth of the peak resident set from
-before the load. Batches of 256 become floating point, as a solver would take them.
+A separate process loads each data set; memory is the growth of its peak resident set. Images are
+read in batches of 256 and converted to floating point, as a solver does.
 """
 
 import multiprocessing
@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
 

@@ -1,11 +1,11 @@
-"""What shipping costs and gains on MNIST: errors, exactness of every export, sizes, speed.
+"""Shipped networks on MNIST: errors, exactness of every export, sizes and speed.
 
     python benchmarks/deploy.py --json results/deploy.json
 
-Trains 784-2000-2000-10 on MNIST, the same with half of its units removed (keep=0.5), with ternary
-and with binary weights, or takes the runs of an earlier call from --runs. Every engine must give
-the reference's scores on all 10,000 test images, to the bit. Speed is that of test images, against
-the whole ReLU network.
+Trains 784-2000-2000-10 on MNIST as it is, with half of its units removed (keep=0.5), with ternary
+and with binary weights, or reuses the runs of an earlier call from --runs. Every engine must give
+the reference's scores on all 10,000 test images, bit for bit. Speed is measured on test images,
+against the whole ReLU network.
 """
 
 import tempfile
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from engines import by_c_program, engines, has_32_bits
-from measure import begin, finish, parser
+from benchmarks.bench_inference import OURS, compare_inference, describe_kernels, make_relu
+from benchmarks.engines import by_c_program, engines, has_32_bits
+from benchmarks.measure import begin, finish, parser
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
-from zeroone.commands.bench_inference import OURS, compare_inference, describe_kernels, make_relu
 from zeroone.data.registry import REGISTRY
 from zeroone.deploy import IntegerNetwork
 from zeroone.training.text_progress import Lines
@@ -42,7 +42,7 @@ def trained(name: str, split: Any, folder: Path, epochs: int) -> Path:
 
 
 def are_exact(integers: IntegerNetwork, X: np.ndarray, *, pages: bool) -> dict[str, bool]:
-    """Which engines give the reference's scores; ``pages``: also the slow ones, of JavaScript."""
+    """Compare each engine with the reference; ``pages`` includes the slow JavaScript ones."""
     reference, exact = integers.scores(X), {}
     with tempfile.TemporaryDirectory() as name:
         folder, found = Path(name), engines()
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=7, threads=1)
     arguments.add_argument("--epochs", type=int, default=10)
     arguments.add_argument("--runs", default="runs/deploy")
-    arguments.add_argument("--models", default=",".join(MODELS), help="some of them, whole first")
+    arguments.add_argument("--models", default=",".join(MODELS), help="some of these, whole first")
     options = arguments.parse_args()
     split = REGISTRY["mnist"].get()
     record = begin("deploy", options)

@@ -1,7 +1,7 @@
-"""Everything that runs a network of integers, behind one call: scores of a matrix of samples.
+"""All engines that run an integer network, behind one call: the scores of a matrix of samples.
 
-python benchmarks/deploy.py           # compares them on MNIST
-pytest tests/deploy/test_exports.py  # and on random networks
+python benchmarks/deploy.py          # compares them on MNIST
+pytest tests/deploy/test_exports.py  # compares them on random networks
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import browser
+from benchmarks import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters import html as pages
@@ -50,12 +50,12 @@ def by_onnxruntime(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> S
 
 
 def by_native(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    """Kernels for blocks; networks that they do not know are left to ONNX Runtime."""
+    """Run the kernels for batches, or ONNX Runtime for networks that they do not support."""
     return _by_kernels(NativeNetwork.of(network), network, X, _folder)
 
 
 def by_single(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    """The kernel for one sample, likewise."""
+    """Run the kernel for one sample, likewise."""
     return _by_kernels(SingleNetwork.of(network), network, X, _folder)
 
 
@@ -66,7 +66,7 @@ def _by_kernels(made: Any, network: IntegerNetwork, X: NDArray[Any], folder: Pat
 def by_c(
     network: IntegerNetwork, X: NDArray[Any], folder: Path, flags: tuple[str, ...] = ()
 ) -> Scores:
-    """Compiled strictly, called in this process."""
+    """Compile the C export strictly and call it in this process."""
     source = folder / "network.c"
     write_c(network, source)
     library = folder / "network.so"
@@ -81,14 +81,14 @@ def by_c(
         )
     import _ctypes
 
-    _ctypes.dlclose(handle._handle)  # the next one has the same name
+    _ctypes.dlclose(handle._handle)  # the next library has the same name
     return scores
 
 
 def by_c_program(
     network: IntegerNetwork, X: NDArray[Any], folder: Path, flags: tuple[str, ...] = ()
 ) -> Scores:
-    """Compiled as a program of its own, which reads samples and writes scores: for -m32."""
+    """Compile the C export as a program that reads samples and writes scores: for -m32."""
     source = folder / "network.c"
     write_c(network, source)
     kind = "uint8_t" if network.inputs.are_bytes else "float"
@@ -107,7 +107,7 @@ def by_c_program(
 
 
 def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
-    """The page's own code in Node."""
+    """Run the code of the HTML page in Node."""
     engine = Path(pages.__file__).with_name("network.js").read_text(encoding="utf-8")
     (folder / "run.js").write_text(engine + RUN, encoding="utf-8")
     raw = network.check(X)
@@ -121,7 +121,7 @@ def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
 
 
 def by_browser(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
-    """The page itself, in Chromium."""
+    """Run the HTML page in Chromium."""
     page = pages.write_html(network, folder / "page.html")
     code = "return arguments[0].map(s => Array.from(run(window.ready, s).scores))"
     raw, scores = network.check(X), []
@@ -134,7 +134,7 @@ def by_browser(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores
 
 
 def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores]]:
-    """Those that this machine has; numpy's is the reference."""
+    """Return the engines of this machine; numpy's is the reference."""
     found = {"numpy": by_numpy, "onnxruntime": by_onnxruntime}
     if shutil.which("gcc"):
         found["c"] = by_c
@@ -148,7 +148,7 @@ def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores
 
 
 def has_32_bits(folder: Path) -> bool:
-    """Whether gcc can make programs of 32 bits that run here."""
+    """Return whether gcc can make 32-bit programs that run here."""
     if not shutil.which("gcc"):
         return False
     (folder / "probe.c").write_text("#include <stdio.h>\nint main(void) { return 0; }\n")

@@ -1,10 +1,9 @@
-"""One sweep of Algorithm 3 against the matrix products that it cannot avoid, in one run.
+"""The cost of a sweep of Algorithm 3 against the matrix products that it cannot avoid.
 
-Those products, for operator i with input V (n x d_in) and output U (n x d_out): V W^T (what the
-U block starts from), R^T V and V^T V (all that the W block needs; V^T V once and for all where V is
-the input), and in the V block S W^T and the product of its residual with the gain. They are timed
-on matrices of the same shapes, in the same blocks of rows.
-Memory is the growth of the peak resident set, from before the data are made.
+For operator i with input V (n x d_in) and output U (n x d_out) these are V W^T (the start of the U
+block), R^T V and V^T V (all that the W block needs; V^T V only once where V is the input), and in
+the V block S W^T and the product of its residual with the gain. They are timed on matrices of the
+same shapes, in the same blocks of rows. Memory is the growth of the peak resident set.
 """
 
 import multiprocessing
@@ -13,7 +12,7 @@ from itertools import pairwise
 
 import torch
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.exact.blocks import row_blocks
 from zeroone.exact.solver import ExactBCD, ExactSettings
 from zeroone.nn.functional import step
@@ -30,7 +29,7 @@ def make_solver(n, widths):
 
 
 def products(n, widths):
-    """The same products as in a sweep, and nothing else."""
+    """Return a function that computes the products of a sweep, and nothing else."""
     rng = torch.Generator().manual_seed(1)
     V = [step(torch.randn(n, d, generator=rng)) for d in widths[:-1]]
     U = [torch.randn(n, d, generator=rng) for d in widths[1:]]
@@ -53,9 +52,9 @@ def products(n, widths):
 
 
 def peak_memory(n, widths, answer):
-    """In a process of its own: how far the peak goes beyond what was there before the data."""
+    """Measure, in a separate process, how much the data and two sweeps add to the peak."""
     torch.set_num_threads(2)
-    make_solver(200, [20, 20, 20, 5]).sweep()  # load the libraries' own buffers
+    make_solver(200, [20, 20, 20, 5]).sweep()  # allocates the buffers of the libraries
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     solver = make_solver(n, widths)
     for _ in range(2):

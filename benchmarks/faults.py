@@ -1,10 +1,10 @@
-"""Ranks that are lost: who says what, how soon, and whether the run goes on.
+"""Lost ranks: what the survivors print, how soon, and whether the run continues.
 
     python benchmarks/faults.py --json results/faults.json
 
-Trainings of digits under torchrun on this machine: a rank is killed, frozen, killed with a restart
-allowed; the disk is full at a checkpoint; the network between two ranks is cut. The last two need
-root (a small tmpfs, two network namespaces) and are left out without it, with a word.
+Trains on digits under torchrun. A rank is killed, frozen, or killed with a restart allowed; the
+disk is full at a checkpoint; the network between two ranks is cut. The last two need root (a small
+tmpfs, two network namespaces) and are skipped, with a message, without it.
 """
 
 import json
@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 
 TRAIN = ["-m", "zeroone", "train", "--threads", "1", "--quiet", "--data", "digits"]
 TRAIN += ["--hidden", "60,40", "--epochs", "3000"]
@@ -47,7 +47,7 @@ def start(command: list[str], **environment: str) -> "subprocess.Popen[str]":
 
 
 def until_kept(out: Path) -> None:
-    """The state of a run is there, and some more of it."""
+    """Wait until a run has written its state and trained a little more."""
     limit = time.monotonic() + 120
     while not (out / STATE).exists():
         if time.monotonic() > limit:
@@ -64,13 +64,13 @@ def rank_of(launcher: int, rank: int) -> int:
 
 
 def end(process: "subprocess.Popen[str]", since: float) -> dict[str, Any]:
-    """When a process ended and what it said."""
+    """Wait for a process; return when it ended and what it printed."""
     try:
         _, said = process.communicate(timeout=3 * LONGEST)
     except subprocess.TimeoutExpired:
         process.kill()
         return {"ended": False}
-    named = re.sub(rf"{tempfile.gettempdir()}/\w+", "FOLDER", said)  # of this run only
+    named = re.sub(rf"{tempfile.gettempdir()}/\w+", "FOLDER", said)  # which differs
     sentences = sorted(set(re.findall(r"^zeroone: .*", named, re.MULTILINE)))
     seconds = time.monotonic() - since
     return {"ended": True, "exit": process.returncode, "seconds": seconds, "said": sentences}
@@ -84,7 +84,7 @@ def epochs_kept(out: Path) -> int:
 
 
 def lose(folder: Path, how: signal.Signals) -> dict[str, Any]:
-    """A rank is killed, or frozen; survivors end when their sentence is there."""
+    """Kill or freeze a rank; the survivors end with a sentence."""
     out = folder / how.name
     launched = launch(out)
     until_kept(out)
@@ -104,7 +104,7 @@ def is_running(pid: int) -> bool:
 
 
 def restart(folder: Path) -> dict[str, Any]:
-    """A rank is killed, and torchrun may start all of them again: they go on by themselves."""
+    """Kill a rank and let torchrun restart all of them: the run continues by itself."""
     out = folder / "restart"
     launched = launch(out, "--max-restarts", "1", ranks=2)
     until_kept(out)
@@ -120,7 +120,7 @@ def restart(folder: Path) -> dict[str, Any]:
 
 
 def full_disk(folder: Path) -> dict[str, Any]:
-    """The disk is full when a state is to be written; the last one is still whole."""
+    """Fill the disk before a checkpoint; the previous one stays whole."""
     disk = folder / "disk"
     disk.mkdir()
     run("mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk))
@@ -137,7 +137,7 @@ def full_disk(folder: Path) -> dict[str, Any]:
 
 
 def cut_cable(folder: Path) -> dict[str, Any]:
-    """Two ranks in two network namespaces, joined by a virtual cable, which is cut."""
+    """Join two ranks in two network namespaces by a virtual cable, and cut it."""
     names, out = ("zeroone-a", "zeroone-b"), folder / "cable"
     try:
         for name in names:
@@ -179,7 +179,7 @@ def main() -> None:
     may = os.geteuid() == 0 and shutil.which("ip") is not None
     for name, (needs_root, happen) in FAULTS.items():
         if needs_root and not may:
-            print(f"{name}: left out, it needs root and ip")
+            print(f"{name}: skipped, it needs root and ip")
             continue
         with tempfile.TemporaryDirectory() as folder:
             record["faults"][name] = happen(Path(folder))

@@ -1,10 +1,10 @@
-"""Data larger than memory: one epoch on shards, and the memory that each rank takes.
+"""Data larger than memory: one epoch on shards, and the memory of each rank.
 
     python benchmarks/larger.py --gigabytes 8 --json results/larger.json
 
-Writes random bytes whose label is linear in some of them, piece by piece, and trains a small
-network by the command line, with one rank and with two. What counts is the largest resident memory
-of a process, mapped files included (VmHWM).
+Writes random bytes, whose label is linear in some of them, piece by piece, and trains a small
+network on the command line, with one rank and with two. Memory is the peak resident memory of a
+process, including mapped files (VmHWM).
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.data.shards import write_shards
 
 FEATURES, CLASSES, ROWS = 1024, 10, 2**18  # rows of a shard
@@ -37,7 +37,7 @@ def pieces(n_shards: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def peaks(launcher: int) -> dict[int, int]:
-    """The largest resident memory so far of each rank, in bytes."""
+    """Return the peak resident memory of each rank so far, in bytes."""
     found = {}
     for pid in map(int, Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()):
         try:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing and one record format."""
+"""Interleaved timing and the record format of all benchmarks."""
 
 import argparse
 import statistics
@@ -13,7 +13,7 @@ from zeroone.utils.records import new_record, write_record
 
 
 def interleaved(tasks: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, Any]]:
-    """Run the tasks in turn, ``repeats`` times after one warm-up; median and all seconds."""
+    """Run the tasks in turn, ``repeats`` times after a warm-up; return medians and all seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for repeat in range(repeats + 1):
         for name, task in tasks.items():

@@ -1,10 +1,10 @@
-"""Erratum E6 as a record: the printed settings, and two changes of them, on digits.
+"""Erratum E6 as a record: the printed settings, and two variants of them, on digits.
 
-1. as printed; 2. beta from the Lipschitz constant, so that F cannot rise; 3. that, 50 steps of
-each W block and no pruning.
+The variants are the settings as printed, those with beta from the Lipschitz constant, so that F
+cannot rise, and those with 50 steps of each W block and no pruning, too.
 """
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone.commands.console import print_results
 from zeroone.data.embedded import load_embedded
 from zeroone.training import TrainSettings, train
@@ -17,7 +17,7 @@ VARIANTS = {
 
 
 def summary(record):
-    """The record without F after every block, and what moved over the whole run."""
+    """Return the result without F after every block, and what moved over the whole run."""
     history = record["history"]
     kept = [{k: v for k, v in entry.items() if k != "blocks"} for entry in history]
     return {

@@ -1,9 +1,9 @@
-"""Several ranks against one: seconds an epoch, and the traffic they make.
+"""Several ranks against one: seconds per epoch, and their traffic.
 
     python benchmarks/ranks.py --json results/ranks.json
 
-Each measurement is a training of MNIST (784-1000-1000-10) by the command line, under torchrun with
-one thread a rank; one rank and several take turns. The first epoch warms up, the second counts.
+Each measurement trains on MNIST (784-1000-1000-10) on the command line, under torchrun with one
+thread per rank; one rank and several take turns. The first epoch warms up, the second counts.
 """
 
 import json
@@ -16,18 +16,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 
 WIDTHS = (784, 1000, 1000, 10)
 
 
 def bytes_of_gradients(widths: tuple[int, ...] = WIDTHS) -> int:
-    """What a rank hands over in a batch: the gradients of all weights and biases."""
+    """Return the bytes that a rank sends per batch: the gradients of all weights and biases."""
     return 4 * sum(n_out * (n_in + 1) for n_in, n_out in pairwise(widths))
 
 
 def sent() -> int:
-    """Bytes that the loopback device has carried so far."""
+    """Return the bytes that the loopback device has sent so far."""
     return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 

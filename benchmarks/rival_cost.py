@@ -1,17 +1,17 @@
-"""What an epoch of a rival costs in our loop, against a hand-written torch loop that does the same.
+"""The cost of an epoch of a baseline in our loop, against a hand-written torch loop.
 
-Both take bytes in the shape of MNIST (random ones: seconds do not depend on what is learned), scale
+Both take random bytes in the shape of MNIST (seconds do not depend on what a network learns), scale
 them batch by batch, drop 20% of the inputs, take a step of torch's fused Adam on the cross entropy
 with label smoothing, count loss and errors, and score 10,000 samples afterwards. Epochs take turns.
-A third loop is leaner than ours can be: it finds its inputs scaled, drops none, counts and scores
-nothing.
+A third loop is leaner than ours can be: its inputs are scaled beforehand, it drops none, and it
+counts and scores nothing.
 """
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import error_rate
 from zeroone.baselines.networks import FloatNetwork

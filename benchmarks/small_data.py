@@ -6,11 +6,11 @@ Suites: ``small`` (nine sets of 150 to 1,797 samples by 5-fold cross-validation,
 rows with one cut of 80/20), ``text`` (10,000 x 5,000 sparse tf-idf, fitted on 8,000), ``large``
 (1,000,000 x 20 rows, scored on 100,000 more), ``grid`` (GridSearchCV of 12 settings, 3-fold, on
 digits, by two processes that are started for it) and ``check`` (scikit-learn's own checks of an
-estimator). Everybody has their defaults, but for the hidden layers that a name says.
+estimator). All models have their defaults, except for the hidden layers in a model's name.
 
-Seconds are CPU time on one thread, medians over the fits, which take turns in one process after one
-small fit each; of ``grid`` and ``check`` wall time. ``first fit`` is that of iris in a fresh
-process, after all imports that a user writes.
+Seconds are CPU time on one thread: medians over the fits, which take turns in one process after one
+small fit each. ``grid`` and ``check`` take wall time. ``first fit`` fits iris in a fresh process,
+after the imports.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib.externals.loky import get_reusable_executor
-from rich.console import Console
 from rich.table import Table
 from scipy.sparse import csr_array
 from sklearn.datasets import (
@@ -50,21 +49,22 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
 from zeroone import ZeroOneClassifier
+from zeroone.commands.console import print_table
 
 OURS, THEIRS = "zeroone", "mlp-256-256"
 MODELS: dict[str, Callable[[int], Any]] = {
     OURS: lambda seed: ZeroOneClassifier(random_state=seed),
     THEIRS: lambda seed: MLPClassifier((256, 256), random_state=seed),
     "mlp-100": lambda seed: MLPClassifier(random_state=seed),
-    # It does not scale its inputs and ours does: a row for those who would.
+    # MLPClassifier does not scale its inputs and ours does: this one scales, too.
     "scaled-mlp": lambda seed: make_pipeline(
         StandardScaler(), MLPClassifier((256, 256), random_state=seed)
     ),
 }
 FOLDS = 5
-# Widths, and two settings that change how long it takes or how well it does, for both alike.
+# For both: widths, and two settings that change the time or the accuracy.
 WIDTHS = [(64,), (128, 128), (256, 256)]
 GRIDS = {
     OURS: {"hidden": WIDTHS, "keep": [None, 0.5], "epochs": [None, 50]},
@@ -79,7 +79,7 @@ Samples = tuple[Any, np.ndarray]
 
 
 def loaded(load: Callable[..., Samples], samples: int | None) -> Samples:
-    """A set of scikit-learn's, in random order."""
+    """Load a data set of scikit-learn, in random order."""
     X, y = load(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(X))[:samples]
     return X[order], y[order]
@@ -98,20 +98,20 @@ def circles(samples: int | None) -> Samples:
 
 
 def xor(samples: int | None) -> Samples:
-    """The four quadrants of a square; positions are then blurred, so 5 to 10% cannot be known."""
+    """Make the quadrants of a square, with blurred positions: 5 to 10% cannot be known."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (fewer(1000, samples), 2))
     return X + rng.normal(0, 0.1, X.shape), (X[:, 0] * X[:, 1] > 0).astype(int)
 
 
 def parity(samples: int | None) -> Samples:
-    """Of the first four of ten random bits: almost half of the test patterns are new ones."""
+    """Make the parity of four of ten random bits: almost half of the test patterns are new."""
     X = np.random.default_rng(0).integers(0, 2, (fewer(1000, samples), 10)).astype(float)
     return X, X[:, :4].sum(axis=1).astype(int) % 2
 
 
 def spiral(samples: int | None) -> Samples:
-    """Two arms of one and a half turns."""
+    """Make two arms of one and a half turns."""
     rng = np.random.default_rng(0)
     n, turns = fewer(1000, samples), 1.5
     radius, y = np.sqrt(rng.random(n)), rng.integers(0, 2, n)
@@ -121,7 +121,7 @@ def spiral(samples: int | None) -> Samples:
 
 
 def rows(n: int, samples: int | None) -> Samples:
-    """Two classes of two clusters each in ten of twenty features, a label in a hundred drawn."""
+    """Make two classes of two clusters each in ten of twenty features, with 1% random labels."""
     return make_classification(
         fewer(n, samples),
         20,
@@ -133,16 +133,16 @@ def rows(n: int, samples: int | None) -> Samples:
 
 
 def text(samples: int | None) -> Samples:
-    """Tf-idf of a corpus of 20 topics and 5,000 words, whose frequencies are Zipf's.
+    """Make tf-idf of a corpus with 20 topics and 5,000 words of Zipf's frequencies.
 
-    A word is of its document's topic by chance, of another topic (one a document), or of all. How
-    much of it is of the topic differs from one document to the next; some say little.
+    A word comes from its document's topic, from another topic (one per document) or from all
+    topics, at random. Documents differ in how many of their words come from their topic.
     """
     rng = np.random.default_rng(0)
     n, n_words, n_topics = fewer(10_000, samples), 5_000, 20
     common = 1 / (np.arange(n_words) + 2.7)
     topics = common * rng.gamma(0.3, size=(n_topics, n_words))
-    sources = np.vstack([topics, common])  # the last one is for all
+    sources = np.vstack([topics, common])  # the last one belongs to all topics
     sources = np.cumsum(sources / sources.sum(axis=1, keepdims=True), axis=1)
     y, other = rng.integers(0, n_topics, (2, n))
     lengths = np.clip(rng.lognormal(math.log(80), 0.7, n), 10, 1000).astype(int)
@@ -177,11 +177,15 @@ SUITES: dict[str, dict[str, Callable[[int | None], Samples]]] = {
     "grid": {},
     "check": {},
 }
-CUTS = {"50,000 x 20": 0.2, "text": 0.2, "1,000,000 x 20": 1 / 11}  # the test part, else folds
+CUTS = {
+    "50,000 x 20": 0.2,
+    "text": 0.2,
+    "1,000,000 x 20": 1 / 11,
+}  # the share of the test part; the other sets have folds
 
 
 def parts(name: str, y: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The numbers of training and test samples."""
+    """Give the indices of the training and test samples."""
     if name in CUTS:
         numbers = np.arange(len(y))
         yield train_test_split(numbers, test_size=CUTS[name], stratify=y, random_state=seed)
@@ -202,7 +206,7 @@ def warm_up(models: list[str]) -> None:
 
 
 def measure_set(name: str, samples: Samples, models: list[str], seeds: int) -> dict[str, Any]:
-    """Fits that take turns; a model that refuses the data has its reason instead."""
+    """Fit the models in turns; one that refuses the data has its reason instead."""
     X, y = samples
     seconds: dict[str, list[float]] = {model: [] for model in models}
     accuracies: dict[str, list[float]] = {model: [] for model in models}
@@ -230,21 +234,21 @@ def measure_set(name: str, samples: Samples, models: list[str], seeds: int) -> d
         if model not in failed
     }
     entry = {"samples": len(y), "features": X.shape[1], "classes": len(np.unique(y))}
-    return entry | {"models": found, "failed": failed} | against_rivals(found)
+    return entry | {"models": found, "failed": failed} | against_baselines(found)
 
 
-def against_rivals(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Ours by theirs, and ours minus theirs."""
-    rivals = [name for name in found if name != OURS] if OURS in found else []
+def against_baselines(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Compare ours with each baseline: ratio of seconds, difference of accuracies."""
+    baselines = [name for name in found if name != OURS] if OURS in found else []
     ours = found.get(OURS, {})
     return {
-        "ratio": {name: ours["seconds"] / found[name]["seconds"] for name in rivals},
-        "difference": {name: ours["accuracy"] - found[name]["accuracy"] for name in rivals},
+        "ratio": {name: ours["seconds"] / found[name]["seconds"] for name in baselines},
+        "difference": {name: ours["accuracy"] - found[name]["accuracy"] for name in baselines},
     }
 
 
 def summarise(sets: dict[str, Any], models: list[str]) -> dict[str, Any]:
-    """Over the sets that folds are taken of: mean accuracies. Over all: the worst of each kind."""
+    """Average the accuracies of the sets with folds; find the worst cases of all sets."""
     small = [entry for name, entry in sets.items() if name not in CUTS]
     summary: dict[str, Any] = {"mean_accuracy": {}, "worst_difference": {}, "largest_ratio": {}}
     for model in models:
@@ -269,7 +273,7 @@ def _first_fit(name: str, pipe: Any) -> None:
 
 
 def first_fits(models: list[str], repeats: int) -> dict[str, dict[str, Any]]:
-    """Of iris, in a fresh process that has imported what this file imports."""
+    """Time a fit of iris in a fresh process that has imported this file."""
     spawn = get_context("spawn")
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(repeats):
@@ -297,10 +301,10 @@ def print_sets(sets: dict[str, Any], models: list[str]) -> None:
             cells.append(
                 f"{found['seconds']:.3g} s {found['accuracy']:7.2%}" if found else "failed"
             )
-        rival = next(iter(entry["ratio"]), None) if THEIRS not in entry["ratio"] else THEIRS
-        ratio = f"{entry['ratio'][rival]:.2f}" if rival else ""
+        baseline = next(iter(entry["ratio"]), None) if THEIRS not in entry["ratio"] else THEIRS
+        ratio = f"{entry['ratio'][baseline]:.2f}" if baseline else ""
         table.add_row(name, f"{entry['samples']:,} x {entry['features']:,}", *cells, ratio)
-    Console(width=None if Console().is_terminal else 120).print(table)
+    print_table(table, width=120)
     for name, entry in sets.items():
         for model, reason in entry["failed"].items():
             print(f"{name}: {model} failed: {reason}")
@@ -310,17 +314,17 @@ def print_summary(summary: dict[str, Any]) -> None:
     if summary["mean_accuracy"]:
         listed = ", ".join(f"{n} {a:.2%}" for n, a in summary["mean_accuracy"].items())
         print(f"mean accuracy over the small sets: {listed}")
-    for rival, worst in summary["worst_difference"].items():
-        slowest = summary["largest_ratio"][rival]
+    for baseline, worst in summary["worst_difference"].items():
+        slowest = summary["largest_ratio"][baseline]
         print(
-            f"against {rival}: worst accuracy {100 * worst['difference']:+.2f} points "
+            f"against {baseline}: worst accuracy {100 * worst['difference']:+.2f} points "
             f"({worst['data']}), largest ratio of seconds {slowest['ratio']:.2f} "
             f"({slowest['data']})"
         )
 
 
 def compare(options: argparse.Namespace, record: dict[str, Any], models: list[str]) -> None:
-    """All sets of a suite; what is known is written after each of them."""
+    """Measure all sets of a suite; write the record after each of them."""
     makers = {
         name: make
         for name, make in SUITES[options.suite].items()
@@ -347,7 +351,7 @@ def compare(options: argparse.Namespace, record: dict[str, Any], models: list[st
 
 
 def search(options: argparse.Namespace, record: dict[str, Any], models: list[str]) -> None:
-    """A grid search each, by processes that are started for it."""
+    """Time a grid search of each model, by processes that are started for it."""
     X, y = loaded(load_digits, options.samples)
     os.environ["PYTHONWARNINGS"] = "ignore::UserWarning"  # theirs: it has not converged
     record["result"] = result = {}
@@ -373,7 +377,7 @@ def search(options: argparse.Namespace, record: dict[str, Any], models: list[str
 
 
 def check(record: dict[str, Any], models: list[str]) -> None:
-    """scikit-learn's checks of an estimator, and what came of them."""
+    """Time scikit-learn's checks of an estimator, and count their outcomes."""
     record["result"] = result = {}
     for name in [name for name in models if name in (OURS, THEIRS)]:
         started, cpu = time.perf_counter(), time.process_time()

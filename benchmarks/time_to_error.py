@@ -1,17 +1,16 @@
-"""Seconds until BCD has the test error that STE + BatchNorm + Adam ends with.
+"""Seconds until BCD reaches the final test error of STE + BatchNorm + Adam.
 
     python benchmarks/time_to_error.py --seeds 3 --json results/time_to_error.json
 
-784-1000-1000-10 on MNIST and Fashion-MNIST, in plain torch: the same batches of 256, label
-smoothing of 0.1, and 20% of the inputs dropped by the same masks. Step sizes of both fall over
-their planned length, so each is trained for several lengths, Adam with two rates as well. The
-reference is the best error that Adam ends with after ``--epochs`` epochs. BCD's time is that of its
-shortest training that ends with at most that error, and so is Adam's own. Everything is trained
-side by side on one thread: who plans fewer epochs takes turns at equal distances, and all end in
-the last round.
+Trains 784-1000-1000-10 on MNIST and Fashion-MNIST in plain torch, with the same batches of 256,
+label smoothing of 0.1, and the same masks that drop 20% of the inputs. Step sizes of both fall over
+the planned length, so each method is trained for several lengths, and Adam with two rates. The
+reference is Adam's best final error after ``--epochs`` epochs. The time of a method is that of its
+shortest training with at most that final error. All trainings run side by side on one thread: one
+with fewer epochs takes its turns at equal distances, and all end in the last round.
 
-Seconds are those of the training epochs alone: wall time, CPU time, and CPU time by the medians of
-all epochs of a method, whatever their training's length, for a machine that is busy otherwise.
+Seconds cover the training epochs alone: wall time, CPU time, and, for a busy machine, CPU time from
+the medians of all epochs of a method.
 """
 
 import statistics
@@ -22,12 +21,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from measure import begin, finish, parser
+from benchmarks.measure import begin, finish, parser
+from zeroone.commands.console import print_table
 from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
@@ -58,7 +57,7 @@ class StepSTE(nn.Module):
 
 
 class FallingAdam(torch.optim.Adam):
-    """torch's fastest Adam, its rate falling linearly to 0."""
+    """torch's fastest Adam, with a rate that falls linearly to 0."""
 
     def __init__(self, model: nn.Module, total_steps: int, rate: float) -> None:
         super().__init__(model.parameters(), rate, fused=True)
@@ -78,7 +77,7 @@ def network(widths: list[int], make_unit: Callable[[int], list[nn.Module]]) -> n
 
 
 class Data:
-    """Scaled by the training part: each pixel's mean, and the spread of all of them."""
+    """A data set, scaled by the training part: the mean of each pixel, one scale for all."""
 
     def __init__(self, name: str, samples: int | None) -> None:
         split = load_data(name)
@@ -88,19 +87,19 @@ class Data:
         self.y, self.y_test = (torch.tensor(A[:samples]).long() for A in (split.y, split.y_test))
 
     def few(self, n: int) -> "Data":
-        """The first training samples only."""
+        """Return the first training samples only."""
         some = copy(self)
         some.X, some.y = self.X[:n], self.y[:n]
         return some
 
     @property
     def batches(self) -> int:
-        """Of an epoch."""
+        """Count the batches of an epoch."""
         return -(-len(self.X) // BATCH)
 
 
 class Training:
-    """A method with a planned length: trained epoch by epoch, timed, scored after each."""
+    """A method with a planned length, timed and scored after each epoch."""
 
     def __init__(
         self, method: str, length: int, rate: float | None, data: Data, widths: list[int], seed: int
@@ -124,12 +123,12 @@ class Training:
         return f"{self.method}{rate}"
 
     def is_due(self, turn: int, turns: int) -> bool:
-        """Whether it has a turn in this round, from 1, of so many."""
+        """Return whether this training has a turn in the round ``turn`` of ``turns``."""
         done = len(self.errors)
         return done < self.length and turn * self.length >= (done + 1) * turns
 
     def epoch(self) -> None:
-        """One pass over the data; the order and the masks are those of all others."""
+        """Train for one pass over the data, in the same order and with the same masks as others."""
         data, optimizer = self.data, self.optimizer
         torch.manual_seed(1000 * (self.seed + 1) + len(self.errors))
         began = {clock: read() for clock, read in CLOCKS.items()}
@@ -156,7 +155,7 @@ class Training:
 
 
 def run(trainings: list[Training], turns: int) -> list[dict[str, Any]]:
-    """All of them side by side; who is first changes from round to round."""
+    """Run all trainings side by side; the order alternates from round to round."""
     for turn in range(1, turns + 1):
         for training in trainings if turn % 2 else reversed(trainings):
             if training.is_due(turn, turns):
@@ -168,7 +167,7 @@ def run(trainings: list[Training], turns: int) -> list[dict[str, Any]]:
 
 
 def typical_seconds(entries: list[dict[str, Any]], method: str, length: int) -> float:
-    """CPU time by medians over all trainings of a method; BCD observes more in its first epoch."""
+    """Estimate CPU time from medians over a method; BCD observes more in its first epoch."""
     taken = [e["epochs"]["cpu_seconds"] for e in entries if e["method"] == method]
     first = statistics.median(seconds[0] for seconds in taken)
     later = [s for seconds in taken for s in seconds[1:]]
@@ -176,7 +175,7 @@ def typical_seconds(entries: list[dict[str, Any]], method: str, length: int) -> 
 
 
 def curve(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each method, rate and length: final errors and seconds, means over the seeds."""
+    """Average final errors and seconds over the seeds, by method, rate and length."""
     points = []
     for method, rate, length in dict.fromkeys(
         (e["method"], e["rate"], e["length"]) for e in entries
@@ -196,7 +195,7 @@ def curve(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def first_crossing(
     entries: list[dict[str, Any]], epochs: int, reference: float
 ) -> dict[str, Any] | None:
-    """In BCD's training of full length, by mean errors: the first epoch with the reference."""
+    """Find the first epoch of BCD's longest training whose mean error reaches the reference."""
     full = [e for e in entries if e["method"] == OURS and e["length"] == epochs]
     for k in range(1, epochs + 1):
         error = statistics.mean(e["test_errors"][k - 1] for e in full)
@@ -210,10 +209,10 @@ def first_crossing(
 
 
 def time_to_error(entries: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
-    """The reference and who has it when; by the mean errors of the seeds in ``entries``."""
+    """Find the reference and when each method reaches it, by mean errors over the seeds."""
     points = curve(entries)
-    rivals = [p for p in points if p["method"] == THEIRS]
-    reference = min((p for p in rivals if p["length"] == epochs), key=lambda p: p["test_error"])
+    baselines = [p for p in points if p["method"] == THEIRS]
+    reference = min((p for p in baselines if p["length"] == epochs), key=lambda p: p["test_error"])
     reached: dict[str, Any] = {}
     for method in (OURS, THEIRS):
         enough = [
@@ -235,7 +234,7 @@ def time_to_error(entries: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
 
 
 def by_seed(entries: list[dict[str, Any]], epochs: int) -> list[dict[str, Any]]:
-    """The same for each seed alone: how much chance there is in it."""
+    """Repeat the comparison for each seed alone, to show the influence of chance."""
     found = []
     for seed in sorted({e["seed"] for e in entries}):
         own = time_to_error([e for e in entries if e["seed"] == seed], epochs)
@@ -252,7 +251,7 @@ def show(data: str, found: dict[str, Any]) -> None:
         rate = "" if p["rate"] is None else f"{p['rate']:g}"
         seconds = [f"{p[c]:.1f}" for c in (*CLOCKS, "typical_cpu_seconds")]
         table.add_row(p["method"], rate, str(p["length"]), f"{p['test_error']:.2%}", *seconds)
-    Console(width=None if Console().is_terminal else 110).print(table)
+    print_table(table, width=110)
     reference, ours = found["reference"], found["reached"][OURS]
     print(
         f"{data}: {THEIRS} ends with {reference['test_error']:.2%} after {reference['length']} "
@@ -324,7 +323,9 @@ def main() -> None:
     )
     arguments.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3], help="of Adam")
     arguments.add_argument("--width", type=int, default=1000, help="of both hidden layers")
-    arguments.add_argument("--samples", type=int, help="only so many, of both parts of the data")
+    arguments.add_argument(
+        "--samples", type=int, help="use only so many samples of both parts of the data"
+    )
     arguments.add_argument("--plot", help="draw the curves into this PNG")
     options = arguments.parse_args()
     record = begin("time_to_error", options)
@@ -340,7 +341,7 @@ def main() -> None:
         plans += [(method, n, rate) for rate in rates for n in (*shorter, options.epochs)]
     for name in options.data:
         data = Data(name, options.samples)
-        for plan in plans:  # what torch sets up once is no part of anybody's first epoch
+        for plan in plans:  # torch's own set-up must not count as a first epoch
             if plan[1] == options.epochs:
                 Training(*plan, data.few(2 * BATCH), widths, seed=0).epoch()
         runs[name] = []

@@ -1,8 +1,9 @@
-"""What an epoch of stochastic BCD costs, against 0/1 + STE + Adam on the same cores in one run.
+"""The cost of an epoch of stochastic BCD against 0/1 + STE + Adam on the same cores.
 
-Epochs of both take turns, from the same batches with the same dropout, on random bytes in the shape
-of MNIST: seconds do not depend on what is learned. Adam is torch's fused one, its fastest. Also:
-seconds for 15,000, 30,000 and 60,000 samples, and resident memory after every epoch.
+Epochs of both take turns, on the same batches with the same dropout. The data are random bytes in
+the shape of MNIST: seconds do not depend on what a network learns. Adam is torch's fused one, its
+fastest. Also measures seconds for 15,000, 30,000 and 60,000 samples, and resident memory after
+every epoch.
 """
 
 import resource
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import torch
 
-from measure import begin, finish, parser
-from zeroone.commands.bench_train import (
+from benchmarks.bench_train import (
     OURS,
     compare_epochs,
     in_turns,
     make_learners,
     random_images,
 )
+from benchmarks.measure import begin, finish, parser
 
 
 def resident_bytes():
@@ -26,13 +27,13 @@ def resident_bytes():
 
 
 def grow(sizes, width, repeats):
-    """Seconds an epoch for each number of samples."""
+    """Return the seconds per epoch for each number of samples."""
     subjects = {str(n): make_learners(random_images(n), (width, width))[OURS] for n in sizes}
     return {n: statistics.median(taken) for n, taken in in_turns(subjects, repeats).items()}
 
 
 def memory(width, epochs):
-    """Resident bytes after each epoch of one run."""
+    """Return the resident bytes after each epoch of one run."""
     learner = make_learners(random_images(5_000), (width, width))[OURS]
     sizes = []
     for epoch in range(1, epochs + 1):
@@ -58,7 +59,7 @@ def main():
             print(f"width {width}, {threads} threads: {listed}; ratio {measured['ratio']:.2f}")
     torch.set_num_threads(options.threads)
     result["samples"] = grow((15_000, 30_000, 60_000), 1000, repeats=2)
-    print("seconds an epoch: " + ", ".join(f"{n}: {s:.1f}" for n, s in result["samples"].items()))
+    print("seconds per epoch: " + ", ".join(f"{n}: {s:.1f}" for n, s in result["samples"].items()))
     result["resident_bytes"] = memory(1000, options.memory_epochs)
     growth = result["resident_bytes"][-1] / result["resident_bytes"][1]
     print(f"resident memory after epoch {options.memory_epochs} / after epoch 2: {growth:.3f}")

@@ -1,12 +1,12 @@
 """The V block: one factorisation against batched conjugate gradients to 1e-6 (erratum E10).
 
-Conjugate gradients run twice: as a product with W and one with W^T an iteration, and as one
+Conjugate gradients run in two forms: with products with W and W^T in each iteration, and with one
 product with W^T W, formed beforehand. The ratio is to the faster of the two.
 """
 
 import torch
 
-from measure import begin, finish, interleaved, parser
+from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
 from zeroone.exact.linalg import conjugate_gradients, damped_gain
 from zeroone.nn.functional import step
@@ -16,7 +16,7 @@ TAU, PI, STD, TOL = 1e-6, 1e-7, 0.01, 1e-6  # printed; the spread of W is ours
 
 
 def relative_residual(V, U, S, op):
-    """The worst relative residual of (W^T W + pi/tau I) D = W^T R over all samples, in float64."""
+    """Return the worst relative residual of (W^T W + pi/tau I) D = W^T R, in float64."""
     W, D = op.linear.double(), (V.double() - S.double())
     rhs = (U.double() - S.double() @ W.T) @ W
     residual = rhs - (D @ W.T) @ W - PI / TAU * D

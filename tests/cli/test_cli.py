@@ -50,8 +50,8 @@ def test_own_data_and_progress_lines(command, tmp_path):
 def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch):
     runs = {"one": {"epochs": 2}, "two": {"solver": "exact", "max_iter": 2, "lam": 0.1}}
     monkeypatch.setattr("zeroone.commands.demo.RUNS", runs)
-    rivals = {"ReLU + Adam": {"activation": "relu", "epochs": 2}}
-    monkeypatch.setattr("zeroone.commands.demo.RIVALS", rivals)
+    baselines = {"ReLU + Adam": {"activation": "relu", "epochs": 2}}
+    monkeypatch.setattr("zeroone.commands.demo.BASELINES", baselines)
     code, out, _ = command("demo", "--out", "here", "--quiet")
     assert code == 0
     assert "active units" in out

@@ -37,15 +37,22 @@ def test_a_page_of_a_site_has_its_figures_beside_it(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [("matrix", "some.toml", "--out", "new"), ("reproduce", "all", "--quick")]
+    ("words", "named"),
+    [
+        (("matrix", "some.toml", "--out", "new"), "matrix"),
+        (("reproduce", "all", "--quick"), "reproduce"),
+        (("bench", "train"), "bench train"),
+        (("bench", "inference", "--json", "new"), "bench inference"),
+    ],
 )
-def test_what_is_not_in_the_wheel_is_said(command, monkeypatch, tmp_path, words):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "paper"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "paper", None)
+def test_what_is_not_in_the_wheel_is_said(command, monkeypatch, tmp_path, words, named):
+    for folder in ("paper", "benchmarks"):
+        for name in [name for name in sys.modules if name.partition(".")[0] == folder]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, folder, None)
     code, out, err = command(*words)
     sentence = "needs the repository: clone it and run 'make demo' there first."
-    assert (code, out, err) == (2, "", f"zeroone: zeroone {words[0]} {sentence}\n")
+    assert (code, out, err) == (2, "", f"zeroone: zeroone {named} {sentence}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,7 +105,7 @@ def test_ctrl_c_ends_a_matrix_with_one_sentence(tmp_path):
     _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert err.strip() == (
-        "zeroone: interrupted; the same command goes on, without the cells that are finished."
+        "zeroone: interrupted; the same command goes on, without the runs that are finished."
     )
 
 

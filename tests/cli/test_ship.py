@@ -115,8 +115,8 @@ def test_a_body_is_not_shipped(command, tmp_path):
 
 
 def test_bench_inference(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("zeroone.commands.bench_inference.BATCHES", (1, 3))
-    monkeypatch.setattr("zeroone.commands.bench_inference.LEAST_SECONDS", 1e-4)
+    monkeypatch.setattr("benchmarks.bench_inference.BATCHES", (1, 3))
+    monkeypatch.setattr("benchmarks.bench_inference.LEAST_SECONDS", 1e-4)
     words = ["--hidden", "9,8", "--repeats", "2", "--threads", "1", "--json", "speed.json"]
     code, out, _ = command("bench", "inference", *words)
     assert code == 0

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import browser
-from engines import by_c, by_c_program, engines, has_32_bits
+from benchmarks import browser
+from benchmarks.engines import by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples
 from zeroone.deploy import IntegerModel, IntegerNetwork
 from zeroone.deploy.exporters.c import write_c

@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from paper.reproduce import targets
 from zeroone import Callback, CSVLogger, TensorBoardLogger, ZeroOneClassifier
-from zeroone.cli.compare import TARGETS
-from zeroone.cli.options import CHOICES, DATA_SETS
 from zeroone.data.embedded import load_embedded
-from zeroone.data.registry import REGISTRY
-from zeroone.nn import U_RULES
-from zeroone.optim.projection import WEIGHTS
 from zeroone.training import TrainSettings, train
 from zeroone.training.callbacks import flat_numbers
 
@@ -233,11 +227,3 @@ def test_columns_are_found_by_their_names(command, tmp_path):
         assert code == 2
         assert "lacks 1 of the 2 columns that the network takes, such as 'a'" in err
     assert command("predict", "run", "--data", "mine.csv", "--quiet", "--threads", "1")[1] == ""
-
-
-def test_what_completion_offers_is_what_there_is():
-    """The words stand in the command line, which imports nothing heavy to know them."""
-    assert set(TARGETS) == {*targets.TARGETS, "all"}
-    assert {"digits", "breast-cancer", *DATA_SETS} == set(REGISTRY)
-    assert CHOICES["weights"] == WEIGHTS
-    assert set(CHOICES["u-rule"]) == set(U_RULES)

@@ -1,6 +1,6 @@
 import json
 
-from zeroone.commands.console import print_results, progress
+from zeroone.commands.console import print_results, stages
 from zeroone.utils import records
 
 
@@ -22,7 +22,7 @@ def test_the_commit_is_none_outside_a_checkout(tmp_path, monkeypatch):
 
 
 def test_quiet_progress_reports_nothing():
-    with progress("x", quiet=True) as callbacks:
+    with stages("x", quiet=True) as (callbacks,):
         assert callbacks == []
 
 

@@ -1,4 +1,4 @@
-"""The command line: argument parsing only. Wrong input ends with one sentence and exit code 2."""
+"""The command line: arguments and exit codes. What a command does is in ``zeroone.commands``."""
 
 import errno
 import os
@@ -8,17 +8,69 @@ from pathlib import Path
 
 import click
 
-from zeroone.cli import compare, completion, data, learn, models, ship
-from zeroone.cli.group import app
+from zeroone.cli.lazy import Group, LazyCommand
 from zeroone.utils.checks import InputError
 from zeroone.utils.malloc import keep_freed_memory
+from zeroone.version import __version__
 
-__all__ = ["app", "compare", "completion", "data", "learn", "main", "models", "ship"]
+__all__ = ["app", "main"]
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(version)s")
+def app() -> None:
+    """Neural networks with 0/1 activations, trained by block coordinate descent."""
+
+
+# The line of each command in the list of commands.
+COMMANDS = {
+    "demo": "Train on embedded handwritten digits and write a page.",
+    "data get": "Bring a data set into the cache.",
+    "data list": "List the data sets, and which of them are there.",
+    "data show": "Count the samples of each class, and draw some of them.",
+    "data shard": "Split a data set into files for several processes.",
+    "train": "Train a network and write it with its record.",
+    "evaluate": "Print the errors and the size of a model.",
+    "predict": "Print the class of each sample.",
+    "report": "Write an HTML page about training runs.",
+    "compress": "Write a smaller model with int8 weights.",
+    "export": "Write a model as ONNX, C or an HTML page.",
+    "matrix": "Compare methods: train every run of a matrix.",
+    "reproduce": "Reproduce a table or figure of the paper.",
+    "bench train": "Time an epoch beside STE and ReLU.",
+    "bench inference": "Time predictions beside ReLU networks.",
+    "completion": "Print a completion script for a shell.",
+}
+# Their functions, where these are not zeroone.commands.NAME:NAME. Those of paper/ and benchmarks/
+# need the repository.
+PLACES = {
+    "data get": "zeroone.commands.data:get",
+    "data list": "zeroone.commands.data:list_",
+    "data show": "zeroone.commands.data:show",
+    "data shard": "zeroone.commands.data:shard",
+    "report": "zeroone.commands.report.command:report",
+    "matrix": "paper.commands:matrix",
+    "reproduce": "paper.commands:reproduce",
+    "bench train": "benchmarks.bench_train:bench_train",
+    "bench inference": "benchmarks.bench_inference:bench_inference",
+    "completion": "zeroone.cli.completion:completion",
+}
+groups = {
+    "": app,
+    "data": Group("data", help="Fetch, list and look at data sets."),
+    "bench": Group("bench", help="Measure speed, as ratios."),
+}
+for words, line in COMMANDS.items():
+    group, _, name = words.rpartition(" ")
+    place = PLACES.get(words, f"zeroone.commands.{name}:{name}")
+    groups[group].add_command(LazyCommand(name, place, line))
+for name in ("data", "bench"):
+    app.add_command(groups[name])
 
 
 def main() -> None:
     """Run a command: exit 0 on success, 2 on wrong input, 130 when interrupted."""
-    # A waiting thread spins a little, then sleeps: spinning for long costs minutes on a busy
+    # A waiting thread spins briefly, then sleeps: spinning for long costs minutes on a busy
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     keep_freed_memory()
@@ -46,7 +98,7 @@ def main() -> None:
 
 
 def _hint(words: list[str]) -> str:
-    """How an interrupted command is taken up again."""
+    """Say how to continue an interrupted command."""
     joined = [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
     following = [after for word, after in pairwise(words) if word == "--out"]
     if words[:1] == ["train"] and (following or joined):
@@ -54,11 +106,11 @@ def _hint(words: list[str]) -> str:
         kept = any(out.rglob("state.safetensors"))
         return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
     if words[:1] in (["matrix"], ["reproduce"]):
-        return "; the same command goes on, without the cells that are finished"
+        return "; the same command goes on, without the runs that are finished"
     return "; the same command begins again"
 
 
 def _complain(sentence: str) -> int:
-    """One line on stderr; click lists choices over several."""
+    """Print one line on stderr: click lists choices over several."""
     print(f"zeroone: {' '.join(sentence.split())}", file=sys.stderr)
     return 2

@@ -1,122 +1,140 @@
-"""The options that commands share."""
+"""Options from signatures: a parameter's annotation, default and docstring become a click option.
 
-from collections.abc import Callable
+Positional parameters of a command's function are arguments, keyword-only ones are options, and
+``**settings`` stands for one option per setting of a training.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import click
-from click.shell_completion import CompletionItem
 
-Command = Callable[..., None]
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+from zeroone.cli.completion import complete
 
-
-def words(*known: str, files: bool = False) -> Complete:
-    """What a shell offers for an option: known words, and perhaps files."""
-
-    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-        found = [CompletionItem(word) for word in known if word.startswith(begun)]
-        return found or ([CompletionItem(begun, type="file")] if files else [])
-
-    return complete
-
-
-DATA_SETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
-CHOICES = {
-    "u-rule": ("expected", "drawn", "half"),
-    "weights": ("real", "ternary", "binary"),
-    "augment": ("crop-flip", "none"),
-    "body": ("tiny", "small", "resnet18", "resnet18-3x3"),
+# What these options mean in every command that does not say otherwise.
+SHARED = {
+    "data": "digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with "
+    "arrays X and y, a .csv file, or a folder of images by class.",
+    "data_dir": "Folder of the data sets (default: $ZEROONE_DATA, else the platform's cache).",
+    "label": "The label column of a .csv file (default: the last).",
+    "json": "Write the numbers to this file.",
+    "threads": "CPU threads (default: all cores).",
+    "quiet": "Show no progress.",
 }
-
-data_option = click.option(
-    "--data",
-    required=True,
-    shell_complete=words("digits", "breast-cancer", *DATA_SETS, files=True),
-    help="digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with arrays "
-    "X and y, a .csv file, or a folder of images by class.",
-)
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Where data sets are kept (default: $ZEROONE_DATA, else the platform's cache folder).",
-)
-json_option = click.option(
-    "--json", "json_path", type=click.Path(path_type=Path), help="Write the numbers here."
-)
-label_option = click.option("--label", help="The label column of a .csv file (default: the last).")
-model_argument = click.argument("model", type=click.Path(path_type=Path))
+ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)")
 
 
-threads_option = click.option("--threads", type=int, help="CPU threads (default: all cores).")
-quiet_option = click.option("--quiet", is_flag=True, help="No progress.")
+class SettingOption(click.Option):
+    """An option for a setting; help lists it under the heading ``section``."""
+
+    section = "Options"
 
 
-def run_options(command: Command) -> Command:
-    """The options of every command that trains."""
-    for option in (
-        quiet_option,
-        click.option("--threads", type=int, help="CPU threads (default: all cores; demo: 1)."),
-        click.option("--seed", default=0, show_default=True, help="Seed of the random start."),
-    ):
-        command = option(command)
-    return command
+def help_of(function: Callable[..., Any]) -> str:
+    """Return the docstring without its list of arguments."""
+    return (inspect.getdoc(function) or "").partition("\nArgs:")[0].strip()
 
 
-def solver_options(command: Command) -> Command:
-    """The solvers' numbers; None leaves the preset's or the default value."""
-    for name, kind, text in (
-        ("max-iter", int, "exact: sweeps over all blocks (the paper's K)."),
-        ("pgm-steps", int, "exact: steps of each W block (the paper's L)."),
-        ("beta", float, "exact: size of a W step (default: from the Lipschitz constant)."),
-        ("pi", float, "exact: weight of V = step(U)."),
-        ("tau", float, "exact: weight of U = W V."),
-        ("gamma", float, "exact: weight of the ridge term."),
-        ("u-rule", str, "stochastic: expected (default), drawn or half."),
-        (
-            "input-dropout",
-            float,
-            "stochastic: inputs dropped (default: 0.2; 0 for convolutions and few inputs).",
-        ),
-        (
-            "smoothing",
-            float,
-            "stochastic: label smoothing, or its like for hardmax (default: 0.1).",
-        ),
-        ("damping", float, "stochastic: damping of the W block (default: by the length)."),
-        ("head-step", float, "stochastic: step of the last W block (default: 0.3)."),
-        ("window", float, "stochastic: |b| up to which a bit may flip (default: 1)."),
-        ("move", float, "stochastic: step of the hidden W blocks (default: 0.08)."),
-        ("weights", str, "stochastic: of hidden layers: real (default), ternary or binary."),
-        ("keep", float, "stochastic: share of the hidden units to keep, such as 0.6."),
-        ("batch", int, "stochastic: samples a batch (default: 256)."),
-        ("epochs", int, "stochastic: passes over the data (default: 10, more on small data)."),
-        ("lam", float, "Price of a unit; 0 prunes nothing."),
-        ("margin", float, "hardmax: lead by which a class must win to count as right."),
-        (
-            "patience",
-            int,
-            "Stop, and go back to the best, after so many epochs without a better one.",
-        ),
-    ):
-        offered = words(*CHOICES.get(name, ()))
-        command = click.option(f"--{name}", type=kind, help=text, shell_complete=offered)(command)
-    return command
+def documented(thing: Any) -> dict[str, str]:
+    """Read what a docstring says about each argument, as ``name: text`` or ``a, b: text``."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    indent = 0
+    for line in (inspect.getdoc(thing) or "").splitlines()[1:]:
+        depth = len(line) - len(line.lstrip())
+        entry = ENTRY.fullmatch(line.strip())
+        if entry and (not names or depth <= indent):
+            names, indent = entry[1].split(", "), depth
+            found |= dict.fromkeys(names, entry[2])
+        elif names and depth > indent:
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return {name: _sentence(text) for name, text in found.items()}
 
 
-def initial_options(command: Command) -> Command:
-    """The initial process."""
-    for name, kind, text in (
-        ("augment", str, "crop-flip: shift and flip images anew in every epoch; or none."),
-        ("initial-rate", float, "Learning rate of the initial process's Adam (default: 0.001)."),
-        ("initial-batch", int, "Samples a batch of the initial process (default: 64)."),
-        (
-            "initial-epochs",
-            int,
-            "Train a body by Adam first, then the layers on its features; 0 trains the body with "
-            "them, all activations 0/1.",
-        ),
-        ("body", str, "tiny, small, resnet18 or resnet18-3x3 (default: by the images' shape)."),
-    ):
-        offered = words(*CHOICES.get(name, ()))
-        command = click.option(f"--{name}", type=kind, help=text, shell_complete=offered)(command)
-    return command
+def _sentence(text: str) -> str:
+    text = text.replace("``", "").strip()
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
+    """Make the click parameters of a command from its function."""
+    hints, texts = get_type_hints(function), SHARED | documented(function)
+    made: list[click.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            made += setting_options()
+            continue
+        kind, several = _plain(hints[name])
+        more: dict[str, Any] = {"type": kind, "shell_complete": complete}
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            made.append(click.Argument([name], nargs=-1 if several else 1, required=True, **more))
+            continue
+        if parameter.default is parameter.empty:
+            more["required"] = True
+        else:
+            more |= {"default": parameter.default, "show_default": True}
+        if kind is bool:
+            more |= {"is_flag": True, "show_default": False}
+        made.append(click.Option(_spelled(name), multiple=several, help=texts.get(name), **more))
+    return made
+
+
+def setting_options() -> Iterator[click.Option]:
+    """Make an option for every setting of a training and its solvers.
+
+    An option that is not given is None: presets and the settings themselves know the defaults.
+    """
+    from zeroone.training.settings import SOLVER_SETTINGS, TrainSettings
+
+    made: dict[str, SettingOption] = {}
+    solvers = {f"--solver {name}": settings for name, settings in SOLVER_SETTINGS.items()}
+    kinds = {"Settings": TrainSettings} | solvers
+    for section, settings in kinds.items():
+        hints, texts = get_type_hints(settings), documented(settings)
+        for field in fields(settings):
+            if field.name in SOLVER_SETTINGS:
+                continue
+            text = f"{texts.get(field.name, '')}{_shown_default(field)}"
+            if field.name in made:  # a setting of several solvers
+                made[field.name].help = f"{made[field.name].help} With {section}: {text}"
+                continue
+            kind, several = _plain(hints[field.name])
+            option = SettingOption(
+                _spelled(field.name, flag=kind is bool),
+                type=str if several else kind,
+                default=None,
+                help=text,
+                shell_complete=complete,
+            )
+            option.section = section
+            made[field.name] = option
+    yield from made.values()
+
+
+def _shown_default(field: Field[Any]) -> str:
+    value = field.default
+    if value is None or value is MISSING:
+        return ""
+    return f" [default: {','.join(map(str, value)) if isinstance(value, tuple) else value}]"
+
+
+def _spelled(name: str, *, flag: bool = False) -> list[str]:
+    """Write ``--data-dir`` for ``data_dir`` and ``--from`` for ``from_``."""
+    word = name.rstrip("_").replace("_", "-")
+    return [f"--{word}/--no-{word}" if flag else f"--{word}", name]
+
+
+def _plain(hint: Any) -> tuple[Any, bool]:
+    """Reduce an annotation to click's type and whether there may be several values."""
+    if isinstance(hint, type) and issubclass(hint, Path):
+        return click.Path(path_type=Path), False
+    inner = [kind for kind in get_args(hint) if kind not in (type(None), ...)]
+    if getattr(hint, "__origin__", None) is tuple:
+        return _plain(inner[0])[0], True
+    return _plain(inner[0]) if inner else (hint, False)

@@ -1,1 +1,5 @@
-"""The commands of ``zeroone``, a module each, and what they show: tables and figures."""
+"""What each command of ``zeroone`` does, one module per command.
+
+The signature and the docstring of a command's function are its options and its help: see
+``zeroone.cli.options``.
+"""

@@ -1,4 +1,4 @@
-"""What a person sees on the terminal: progress while training, tables afterwards."""
+"""What a user sees on the terminal: progress during training, tables afterwards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,49 +22,42 @@ from rich.text import Text
 from zeroone.training import Callback
 from zeroone.training.text_progress import PARTS, Lines, describe, percent, say
 
-WIDE = 140  # columns of a terminal that has room for all there is to say
+WIDE = 140  # columns of a terminal with room for the whole state
 
 
 class Bar(Callback):
-    """A bar that moves with every batch."""
+    """A progress bar that moves with every batch."""
 
     def __init__(self, bars: Progress, label: str) -> None:
         self.bars = bars
         self.task = bars.add_task(label, total=None, state="", visible=False)
 
     def on_start(self, done: int, total: int) -> None:
-        """Learn how far it is."""
+        """Show the bar, with the work done so far."""
         self.bars.update(self.task, completed=done, total=total, visible=True)
 
     def on_batch(self, iteration: int, done: int, total: int) -> None:
-        """Move on."""
+        """Move the bar."""
         self.bars.update(self.task, completed=iteration - 1 + done / total)
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """Say how it stands."""
+        """Show the loss and the errors."""
         wide = self.bars.console.width >= WIDE
         state = describe(entry) if wide else _briefly(entry)
         self.bars.update(self.task, completed=entry["iteration"], state=state)
 
 
 class Rate(ProgressColumn):
-    """Seconds an iteration."""
+    """Seconds per iteration."""
 
     def render(self, task: Task) -> Text:
-        """Nothing until there is a speed."""
+        """Write the rate, once there is a speed."""
         return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
 
 
 @contextmanager
-def progress(label: str, *, quiet: bool = False) -> Iterator[list[Callback]]:
-    """Callbacks: a bar on a terminal, plain lines elsewhere, none if quiet."""
-    with stages(label, quiet=quiet) as (callbacks,):
-        yield callbacks
-
-
-@contextmanager
 def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
-    """The callbacks of each stage of a training; a stage shows once it has begun."""
+    """Give each stage its callbacks: bars on a terminal, lines elsewhere, none if quiet."""
     console = Console(stderr=True)
     if quiet:
         yield [[] for _ in labels]
@@ -85,7 +78,7 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
 
 @contextmanager
 def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """A bar a file on a terminal, a line a file elsewhere, nothing if quiet."""
+    """Report downloads: a bar per file on a terminal, a line elsewhere, nothing if quiet."""
     console = Console(stderr=True)
     if quiet:
         yield None
@@ -110,7 +103,7 @@ def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None
 
 
 def _briefly(entry: dict[str, Any]) -> str:
-    """The error that counts most, or what is minimised."""
+    """Return the error that counts most, or the loss."""
     for part in reversed(PARTS):
         if f"{part}_error" in entry:
             return f"{part} {percent(entry[f'{part}_error'])}"
@@ -118,7 +111,7 @@ def _briefly(entry: dict[str, Any]) -> str:
 
 
 def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
-    """A table of finished training runs, one a row."""
+    """Print a table of finished training runs, one per row."""
     results = [record["result"] for record in records.values()]
     parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
     table = Table(title=escape(title), title_justify="left")
@@ -135,9 +128,13 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
             _size(4 * result["parameters"]),
             f"{result['seconds']:.1f}",
         )
-    Console(width=None if Console().is_terminal else 100).print(table)
+    print_table(table)
+
+
+def print_table(table: Table, width: int = 100) -> None:
+    """Print a table as wide as the terminal, or of a fixed width into a file."""
+    Console(width=None if Console().is_terminal else width).print(table)
 
 
 def _size(n_bytes: float) -> str:
-    """Of parameters of four bytes each."""
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"

@@ -1,20 +1,54 @@
-"""``zeroone evaluate``: what the one judge says of a network on some data."""
+"""``zeroone evaluate``: the errors and the size of a network."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from zeroone.analysis.counts import counts
 from zeroone.analysis.metrics import TOP, classes_ahead, error_rates, noise_errors
-from zeroone.data.load import in_order
+from zeroone.commands.checks import check_output, model_file, numbers, set_threads
+from zeroone.data.load import in_order, load_data
 from zeroone.data.splits import Split, encode_known_labels
-from zeroone.deploy import IntegerModel
+from zeroone.deploy import IntegerModel, load
 from zeroone.nn.network import Network
 from zeroone.training.text_progress import say
 from zeroone.training.training_data import known_part
 from zeroone.utils.checks import InputError, not_negative
-from zeroone.utils.records import new_record
+from zeroone.utils.records import new_record, write_record
+
+
+def evaluate(
+    model: Path,
+    *,
+    data: str,
+    data_dir: Path | None = None,
+    label: str | None = None,
+    noise: str | None = None,
+    json: Path | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> None:
+    """Print the errors and the size of a MODEL (a file or a run's folder) on data.
+
+    If the data have a test part, the errors are those of the test part. Noise is a share of the
+    range of bytes (pixels); for other inputs, of the spread by which the network scales them.
+
+    Example: zeroone evaluate runs/digits --data digits --noise 0,0.5,1
+
+    Args:
+        noise: standard deviations of Gaussian noise on the inputs, such as 0,0.1,0.2.
+    """
+    set_threads(threads)
+    check_output(json, data, model)
+    levels = () if noise is None else numbers("--noise", noise, "numbers such as 0,0.1,0.2", float)
+    network = load(model_file(model))
+    split = load_data(data, data_dir=data_dir, label=label)
+    record = evaluate_network(network, split, levels, quiet=quiet)
+    print_evaluation(record)
+    if json is not None:
+        write_record(json, record)
 
 
 def evaluate_network(
@@ -24,49 +58,45 @@ def evaluate_network(
     *,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """The record of a network's errors, clean and in noise, and of its size.
+    """Score a network on the test part, or on all samples if there is none.
 
-    On the test part, if there is one.
+    Returns:
+        A record with the errors, clean and in noise, and the size of the network.
     """
     for level in noise:
         not_negative("every noise level", level)
-    if isinstance(network, IntegerModel):
-        return _evaluate_integers(network, split, noise)
     split = in_order(split, network.feature_names)
     X, y = split.test or (split.X, split.y)
-    part = known_part(X, y, network.classes, network.n_features, network.dtype)
     record = new_record("evaluation", {"data": split.name, "noise": list(noise)}, seed=0)
-    record["part"] = "test" if split.test else "data"
-    record["samples"] = len(part.y)
-    record["result"] = error_rates(network, part.X, part.y) | counts(network)
+    record |= {"part": "test" if split.test else "data", "samples": len(y)}
+    if isinstance(network, IntegerModel):
+        if noise:
+            raise InputError("noise is for networks of floating point numbers, not of integers.")
+        return record | {"result": _integer_errors(network, X, y)}
+    part = known_part(X, y, network.classes, network.n_features, network.dtype)
+    result = error_rates(network, part.X, part.y) | counts(network)
     if noise:
         errors = []
         for k, level in enumerate(noise):
             if not quiet:
                 say(f"noise {level:g}, level {k + 1} of {len(noise)}")
             errors += noise_errors(network, part.X[:], part.y, [level])["errors"]
-        record["result"]["noise"] = {"levels": list(noise), "errors": errors}
-    return record
+        result["noise"] = {"levels": list(noise), "errors": errors}
+    return record | {"result": result}
 
 
-def _evaluate_integers(model: IntegerModel, split: Split, noise: Sequence[float]) -> dict[str, Any]:
-    """The same of a model of integers, which takes no noise: its inputs are cut to bytes."""
-    if noise:
-        raise InputError("noise is for networks of floating point numbers, not of integers.")
-    split = in_order(split, model.feature_names)
-    X, y = split.test or (split.X, split.y)
-    codes = encode_known_labels(y, model.classes, len(X))
-    ahead = classes_ahead(torch.from_numpy(model.scores(X)), codes)
-    record = new_record("evaluation", {"data": split.name, "noise": []}, seed=0)
-    record["part"], record["samples"] = "test" if split.test else "data", len(codes)
+def _integer_errors(model: IntegerModel, X: Any, y: Any) -> dict[str, Any]:
+    ahead = classes_ahead(
+        torch.from_numpy(model.scores(X)), encode_known_labels(y, model.classes, len(X))
+    )
     result: dict[str, Any] = {"error": float((ahead > 0).float().mean())}
     if len(model.classes) > TOP:
         result["top5_error"] = float((ahead >= TOP).float().mean())
-    return record | {"result": result | {"bytes": model.network.n_bytes}}
+    return result | {"bytes": model.network.n_bytes}
 
 
 def print_evaluation(record: dict[str, Any]) -> None:
-    """In a few lines."""
+    """Print the record of an evaluation in a few lines."""
     result = record["result"]
     print(f"{record['part']} error {100 * result['error']:.2f}% of {record['samples']} samples")
     if "top5_error" in result:

@@ -1,143 +1,166 @@
-"""``zeroone train``: one run, with or without an initial process, and what is printed of it."""
+"""``zeroone train``: train one network, on the data or on a pretrained backbone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from zeroone.commands.checks import check_output, output_folder, set_threads
 from zeroone.commands.console import print_results, stages
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
 from zeroone.pretraining import InitialSettings, train_on_body
-from zeroone.training import Callback, Run, TrainSettings, train
+from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
+from zeroone.training import train as train_network
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.runs import RECORD
 from zeroone.utils.checks import InputError, count, one_of
-from zeroone.utils.parallel import Team, restarts, together
-
-# The options of an initial process, and what its settings call them.
-STAGE = {
-    "body": "body",
-    "initial_epochs": "epochs",
-    "initial_batch": "batch",
-    "initial_rate": "learning_rate",
-}
+from zeroone.utils.parallel import restarts, together
 
 
-def train_one(
+def train(
+    *,
     data: str,
     out: Path,
-    options: dict[str, Any],
-    *,
-    preset: str | None = None,
     data_dir: Path | None = None,
     label: str | None = None,
     resume: bool = False,
-    quiet: bool = False,
-    loggers: Sequence[Callback] = (),
+    preset: str | None = None,
+    body: str | None = None,
+    initial_epochs: int | None = None,
+    initial_batch: int | None = None,
+    initial_rate: float | None = None,
+    csv: Path | None = None,
+    tensorboard: Path | None = None,
     half_sums: bool = False,
+    threads: int | None = None,
+    quiet: bool = False,
+    **settings: Any,
 ) -> None:
-    """Train into the folder ``out`` and print a table, a line a stage.
+    """Train a network and write it with the record of the run.
 
-    ``loggers`` hear of the 0/1 network's training, not of the initial process. Under torchrun all
-    processes train one network together, and the first one talks; started anew, they go on.
-    ``half_sums``: see ``parallel.Ranks``.
+    Example: zeroone train --data digits --hidden 300,300 --out runs/digits
+
+    Example: zeroone train --data mnist --initial-epochs 5 --hidden 2000,2000 --out runs/features
+
+    Example: torchrun --nproc-per-node 4 -m zeroone train --data big --threads 1 --out runs/big
+
+    After an interruption, the same command with --resume continues where it stopped.
+
+    Args:
+        out: folder for model.safetensors and record.json.
+        resume: continue the unfinished run in --out.
+        preset: 'paper' for the printed settings; other options override them.
+        body: a backbone: tiny, small, resnet18 or resnet18-3x3 (default: by the images' shape).
+        initial_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
+            its features; 0 trains the backbone with the layers, all activations 0/1.
+        initial_batch: samples per batch of the pretraining (default: 64).
+        initial_rate: learning rate of the pretraining (default: 0.001).
+        csv: write a line per epoch to this file.
+        tensorboard: folder for TensorBoard, if it is installed.
+        half_sums: under torchrun, send sums as bfloat16, which halves the traffic.
+        settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
-    for logger in loggers:
-        logger.check()
-    plan = Plan.of(options, preset)
-    with together(halved=half_sums, device=plan.settings.device) as team:
+    set_threads(threads)
+    loggers = _loggers(csv, tensorboard, out, data)
+    backbone = _backbone_options(body, initial_epochs, initial_batch, initial_rate)
+    chosen = _settings(preset, settings, backbone)
+    with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         split = load_data(data, data_dir=data_dir, label=label)
-        if restarts():
-            resume = team.first_word(any(out.rglob(STATE)))
-            if team.first_word((out / RECORD).exists() and not resume):
-                return  # it ended before another process did
-        heard = loggers if team.is_first else ()
-        run = plan.train(
-            split, data, out, team, heard, resume=resume, quiet=quiet or not team.is_first
-        )
-        if run.status == "diverged":
-            raise InputError(
-                f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
-            )
-    if not team.is_first:
-        return
-    lines = {str(out): run.record}
-    if "initial" in run.record:
-        lines = {"initial process": run.record["initial"], **lines}
-    print_results(f"{split.name}: {run.status}, {run.reason}", lines)
+        place = {"out": out, "name": data, "resume": resume, "team": team}
+        run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
+    if run is not None and team.is_first:
+        _print(run, split.name, str(out))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What was asked for, checked before the data are read."""
-
-    stage: dict[str, Any]  # of the initial process
-    rest: dict[str, Any]
-    preset: str | None
-    settings: TrainSettings
-    on_body: bool
-
-    @classmethod
-    def of(cls, options: dict[str, Any], preset: str | None) -> "Plan":
-        """From the options of the command."""
-        stage = {ours: options[name] for name, ours in STAGE.items() if name in options}
-        rest = {name: value for name, value in options.items() if name not in STAGE}
-        on_body = _has_initial_process(stage)
-        if on_body:
-            stage |= {"augment": rest.pop("augment", None)}
-            InitialSettings(**{"body": "small"} | stage)
-        return cls(stage, rest, preset, TrainSettings.from_options(preset, **rest), on_body)
-
-    def train(
-        self,
-        split: Split,
-        data: str,
-        out: Path,
-        team: Team,
-        loggers: Sequence[Callback],
-        *,
-        resume: bool,
-        quiet: bool,
-    ) -> Run:
-        """One run, on a body or not. ``data``: as it was typed, so that a report finds them."""
-        common: dict[str, Any] = {"out": out, "test": split.test, "name": data}
-        common |= {"image": split.shape, "resume": resume, "team": team}
-        if self.on_body:
-            initial = InitialSettings(**{"body": default_backbone(split.shape)} | self.stage)
-            names = ("initial process", "features", "training")
-            with stages(*names, quiet=quiet) as (first, second, last):
-                heard = (first, second, [*last, *loggers])
-                return train_on_body(
-                    split.X, split.y, initial, self.settings, callbacks=heard, **common
-                )
-        with stages("training", quiet=quiet) as (callbacks,):
-            return train(
-                split.X,
-                split.y,
-                self._for(split),
-                callbacks=[*callbacks, *loggers],
-                feature_names=split.feature_names,
-                **common,
-            )
-
-    def _for(self, split: Split) -> TrainSettings:
-        """The settings, with the layers of a 0/1 body if one was asked for."""
-        if not self.stage:
-            return self.settings
-        body = one_of("0/1 body", self.stage.get("body", default_backbone(split.shape)), BITS)
-        layers = (*BITS[body], *self.settings.hidden)
-        return TrainSettings.from_options(self.preset, **self.rest | {"hidden": layers})
+def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -> list[Callback]:
+    """Make the loggers; refuse those that cannot write before the data are read."""
+    made: list[Callback] = []
+    if csv is not None:
+        if csv.parent != out:  # which does not exist yet
+            check_output(csv, data)
+        made.append(CSVLogger(csv))
+    if tensorboard is not None:
+        made.append(TensorBoardLogger(tensorboard))
+    for logger in made:
+        logger.check()
+    return made
 
 
-def _has_initial_process(stage: dict[str, Any]) -> bool:
-    """Whether Adam trains a body first; with no epochs the body's layers are BCD's, too."""
-    if stage and "epochs" not in stage:
+def _backbone_options(
+    body: str | None, epochs: int | None, batch: int | None, rate: float | None
+) -> dict[str, Any]:
+    """Check the options of a backbone; return those that were given as ``InitialSettings``."""
+    options = {"body": body, "epochs": epochs, "batch": batch, "learning_rate": rate}
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and epochs is None:
         raise InputError("a body needs --initial-epochs, how long it is trained first (or 0).")
-    epochs = count("--initial-epochs", stage.get("epochs", 0), least=0)
-    if not epochs and ("batch" in stage or "learning_rate" in stage):
+    count("--initial-epochs", epochs or 0, least=0)
+    if not epochs and (batch is not None or rate is not None):
         raise InputError("--initial-batch and --initial-rate need --initial-epochs above 0.")
-    if "body" in stage:
-        one_of("body", stage["body"], BACKBONES)
-    return epochs > 0
+    if body is not None:
+        one_of("body", body, BACKBONES)
+    return given
+
+
+def _settings(
+    preset: str | None, options: dict[str, Any], backbone: dict[str, Any]
+) -> TrainSettings:
+    """Read the settings; augmentation is the backbone's, if one is pretrained."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if "hidden" in given:
+        given["hidden"] = tuple(given["hidden"].split(","))
+    if backbone.get("epochs"):
+        backbone["augment"] = given.pop("augment", None)
+        InitialSettings(**{"body": "small"} | backbone)  # refuses wrong ones before data are read
+    return TrainSettings.from_options(preset, **given)
+
+
+def _run(
+    split: Split,
+    settings: TrainSettings,
+    backbone: dict[str, Any],
+    loggers: Sequence[Callback],
+    *,
+    quiet: bool,
+    **place: Any,
+) -> Run | None:
+    """Train on a pretrained backbone, or without one; loggers follow the 0/1 layers only.
+
+    Returns:
+        The run; None if it ended before torchrun restarted this rank.
+    """
+    team, out = place["team"], place["out"]
+    if restarts():
+        place["resume"] = team.first_word(any(out.rglob(STATE)))
+        if team.first_word((out / RECORD).exists() and not place["resume"]):
+            return None
+    if not team.is_first:
+        loggers, quiet = [], True
+    place |= {"test": split.test, "image": split.shape}
+    if backbone:
+        backbone = {"body": default_backbone(split.shape)} | backbone
+    if backbone.get("epochs"):
+        shown = stages("initial process", "features", "training", quiet=quiet)
+        with shown as (first, second, last):
+            place["callbacks"] = (first, second, [*last, *loggers])
+            run = train_on_body(split.X, split.y, InitialSettings(**backbone), settings, **place)
+    else:
+        if backbone:  # its layers are 0/1, too
+            layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
+            settings = replace(settings, hidden=(*layers, *settings.hidden))
+        with stages("training", quiet=quiet) as (callbacks,):
+            place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
+            run = train_network(split.X, split.y, settings, **place)
+    if run.status == "diverged":
+        raise InputError(
+            f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
+        )
+    return run
+
+
+def _print(run: Run, data: str, out: str) -> None:
+    pretrained = run.record.get("initial")
+    lines = {"initial process": pretrained} if pretrained else {}
+    print_results(f"{data}: {run.status}, {run.reason}", lines | {out: run.record})

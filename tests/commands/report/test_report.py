@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from browser import browser, complaints, requests, why_not
+from benchmarks.browser import browser, complaints, requests, why_not
 from zeroone.commands.report import write_report
 from zeroone.commands.report.evaluation import Evaluation, evaluate
 from zeroone.commands.report.images import signed_pixels, weight_images

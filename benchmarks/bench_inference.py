@@ -1,7 +1,7 @@
-"""``zeroone bench inference``: the speed of a network of integers, beside ReLU networks.
+"""``zeroone bench inference``: the speed of an integer network beside ReLU networks.
 
-All are of the same shape, with random weights, and take turns in one run: seconds do not depend on
-what was learned. The rivals get inputs as they like them, so that nobody pays for a conversion.
+All networks have the same shape and random weights, and take turns: seconds do not depend on what
+a network has learned. Each gets its inputs in its own type, so that none pays for a conversion.
 """
 
 import statistics
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from zeroone.commands.bench_train import N_CLASSES, N_FEATURES
+from benchmarks.bench_train import N_CLASSES, N_FEATURES, as_widths
+from zeroone.commands.checks import check_output
+from zeroone.commands.console import print_table
 from zeroone.deploy import IntegerModel, IntegerNetwork, quantise, write_integers
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters.onnx import make_model
@@ -29,21 +30,22 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.text_progress import say
-from zeroone.utils.records import new_record
+from zeroone.utils.checks import count
+from zeroone.utils.records import new_record, write_record
 
 BATCHES = (1, 16, 256, 4096)
 OURS, TORCH = "0/1 int8", "ReLU float32, torch"
-LEAST_SECONDS = 0.05  # that a single measurement takes
+LEAST_SECONDS = 0.05  # of a single measurement
 
 
 def random_bytes(n: int) -> NDArray[np.uint8]:
-    """Samples in the shape of MNIST."""
+    """Make samples in the shape of MNIST."""
     rng = np.random.default_rng(0)
     return rng.integers(0, 256, (n, N_FEATURES), dtype=np.uint8)
 
 
 def make_relu(hidden: Sequence[int]) -> nn.Sequential:
-    """A ReLU network of these widths."""
+    """Make a ReLU network of these widths."""
     torch.manual_seed(0)
     widths = [N_FEATURES, *hidden, N_CLASSES]
     layers: list[nn.Module] = []
@@ -53,13 +55,13 @@ def make_relu(hidden: Sequence[int]) -> nn.Sequential:
 
 
 def make_ours(hidden: Sequence[int]) -> Network:
-    """A 0/1 network of the same shape, on bytes."""
+    """Make a 0/1 network of the same shape, for bytes."""
     scaling = Scaling.fit(torch.from_numpy(random_bytes(64)))
     return Network.dense([N_FEATURES, *hidden, N_CLASSES], SoftmaxCE(), scaling=scaling)
 
 
 def relu_as_onnx(relu: nn.Sequential) -> bytes:
-    """The ReLU network for ONNX Runtime."""
+    """Write a ReLU network as ONNX, for ONNX Runtime."""
     from onnx import TensorProto, helper, numpy_helper
 
     nodes, constants, last = [], [], "inputs"
@@ -81,9 +83,9 @@ def relu_as_onnx(relu: nn.Sequential) -> bytes:
 
 
 def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callable[[Any], Any]]:
-    """What is timed, by name: functions of a batch of bytes (ours) or float32 numbers."""
+    """Return the functions to time, by name: of a batch of bytes (ours) or of float32 numbers."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch wants another package for it
+        warnings.simplefilter("ignore")  # torch recommends another package
         from torch.ao.quantization import quantize_dynamic
 
         dynamic = quantize_dynamic(  # type: ignore[no-untyped-call]
@@ -91,7 +93,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
         )
     threads = torch.get_num_threads()
     ours = IntegerModel(network, threads)
-    # Threads that spin after a call would burn the time of whoever is measured next.
+    # Threads that spin after a call would slow down the next measurement.
     ours.session = open_session(make_model(network).SerializeToString(), threads, spin=False)
     theirs = open_session(relu_as_onnx(relu), threads, spin=False)
 
@@ -114,7 +116,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
 def time_in_turns(
     calls: dict[str, Callable[[Any], Any]], inputs: dict[str, Any], repeats: int
 ) -> dict[str, list[float]]:
-    """Seconds a call of each, interleaved, after one round to warm up."""
+    """Return the seconds of each call, interleaved, after one round to warm up."""
     rounds = {}
     for name, call in calls.items():
         call(inputs[name])
@@ -139,7 +141,7 @@ def compare_inference(
     *,
     quiet: bool = True,
 ) -> list[dict[str, Any]]:
-    """A row for each batch size, of the first samples: medians, quartiles, and ratios to ours."""
+    """Time the first samples of X; return medians, quartiles and ratios for each batch size."""
     calls, rows = contenders(network, relu), []
     for batch in BATCHES:
         if not quiet:
@@ -166,13 +168,13 @@ def compare_inference(
 
 
 def _ratio(theirs: list[float], ours: list[float]) -> dict[str, float]:
-    """How many times faster ours is, turn by turn: quartiles and median."""
+    """Return how many times faster ours is, turn by turn: quartiles and median."""
     low, median, high = np.quantile(np.array(theirs) / np.array(ours), [0.25, 0.5, 0.75])
     return {"low": float(low), "median": float(median), "high": float(high)}
 
 
 def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
-    """Bytes of a float32 model, of the same of integers, and of that as ONNX."""
+    """Return the bytes of a float32 model, of its integer form, and of that as ONNX."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         float32 = network.save(folder / "float.safetensors").stat().st_size
@@ -182,7 +184,7 @@ def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
 
 
 def describe_kernels() -> str:
-    """What our own kernels may take part in, and if in nothing, why."""
+    """Say which batches our own kernels serve, or why they serve none."""
     found = kernels()
     if found.library is None:
         return f"none: {found.why_not}"
@@ -191,18 +193,18 @@ def describe_kernels() -> str:
     return "for one sample; for many ONNX Runtime is as fast on this processor"
 
 
-def bench_inference(
+def measure_inference(
     hidden: Sequence[int], repeats: int, threads: Sequence[int], *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Print a table; gives the record."""
+    """Measure and print a table; return the record."""
     settings = {"hidden": list(hidden), "repeats": repeats, "threads": list(threads)}
     record = new_record("bench inference", settings, seed=0) | {"kernels": describe_kernels()}
     before, rows = torch.get_num_threads(), []
     network, relu = make_ours(hidden), make_relu(hidden)
     integers = quantise(network)
     try:
-        for count in threads:
-            torch.set_num_threads(count)
+        for number in threads:
+            torch.set_num_threads(number)
             rows += compare_inference(
                 integers, relu, repeats, random_bytes(max(BATCHES)), quiet=quiet
             )
@@ -228,9 +230,38 @@ def bench_inference(
             )
     shape = "-".join(map(str, (N_FEATURES, *hidden, N_CLASSES)))
     print(f"{shape}, medians of {repeats} measurements, in turns; own kernels: {record['kernels']}")
-    Console(width=None if Console().is_terminal else 110).print(table)
+    print_table(table, width=110)
     print(
         f"file: {sizes['float32']:,} bytes in float32, {sizes['int8']:,} in int8 "
         f"({sizes['float32'] / sizes['int8']:.1f} times smaller), {sizes['onnx']:,} as ONNX"
     )
     return record | {"result": {"rows": rows, "bytes": sizes}}
+
+
+def bench_inference(
+    *,
+    hidden: str = "2000,2000",
+    repeats: int = 7,
+    threads: int | None = None,
+    json: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Time predictions of an int8 0/1 network beside ReLU networks of the same shape.
+
+    The table shows latency, throughput and how many times faster the 0/1 network is, for batches
+    of 1, 16, 256 and 4096 samples, and the sizes of the model files.
+
+    Example: zeroone bench inference --threads 1 --json speed.json
+
+    Args:
+        hidden: widths of the hidden layers, such as 300,300.
+        repeats: measurements of each.
+        threads: CPU threads (default: one, then all cores).
+    """
+    check_output(json)
+    each = sorted({1, torch.get_num_threads()})
+    if threads is not None:
+        each = [count("threads", threads, most=1024)]
+    record = measure_inference(as_widths(hidden), count("repeats", repeats), each, quiet=quiet)
+    if json is not None:
+        write_record(json, record)

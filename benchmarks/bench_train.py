@@ -1,19 +1,21 @@
-"""``zeroone bench train``: what an epoch of stochastic BCD costs, beside rivals, in one run.
+"""``zeroone bench train``: the cost of an epoch of stochastic BCD beside that of baselines.
 
-Epochs take turns, from the same batches with the same dropout, on random bytes: seconds do not
-depend on what is learned. Adam is torch's fused one, its fastest.
+Epochs take turns, on the same batches with the same dropout. The data are random bytes: seconds do
+not depend on what a network learns. Adam is torch's fused one, its fastest.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
+from zeroone.commands.checks import check_output, numbers, set_threads
+from zeroone.commands.console import print_table
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
@@ -23,11 +25,12 @@ from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset
-from zeroone.utils.records import new_record
+from zeroone.utils.checks import count
+from zeroone.utils.records import new_record, write_record
 
 BATCH, N_FEATURES, N_CLASSES = 256, 784, 10
 OURS = "stochastic BCD"
-RIVALS = {
+BASELINES = {
     "STE + Adam": BaselineSettings("ste"),
     "STE + BatchNorm + Adam": BaselineSettings("ste", batch_norm=True),
     "ReLU + Adam": BaselineSettings("relu"),
@@ -35,21 +38,21 @@ RIVALS = {
 
 
 def random_images(n: int) -> Subset:
-    """Random bytes in the shape of MNIST, with random classes."""
+    """Make random bytes in the shape of MNIST, with random classes."""
     rng = torch.Generator().manual_seed(0)
     X = torch.randint(0, 256, (n, N_FEATURES), dtype=torch.uint8, generator=rng)
     return Subset(X, torch.randint(0, N_CLASSES, (n,), generator=rng))
 
 
 def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
-    """Ours and the rivals, on the same batches."""
+    """Make the learners of stochastic BCD and of the baselines, on the same batches."""
     scaling = Scaling.fit(part.X)
     widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
     plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
     network = Network.dense([int(width) for width in widths], SoftmaxCE(), scaling=scaling)
     probe = scaling.apply(part.X[:1000])
     trainers: dict[str, Any] = {OURS: BCDTrainer(network, StochasticSettings(), plan.total, probe)}
-    for name, settings in RIVALS.items():
+    for name, settings in BASELINES.items():
         trainers[name] = AdamTrainer(FloatNetwork(widths, settings, scaling), settings, plan.total)
     return {name: Epochs(trainer, part, scaling, plan) for name, trainer in trainers.items()}
 
@@ -57,7 +60,7 @@ def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
 def in_turns(
     subjects: Mapping[str, Epochs], repeats: int, *, quiet: bool = True
 ) -> dict[str, list[float]]:
-    """Seconds an epoch of each, interleaved, after one epoch to warm up."""
+    """Return the seconds of each epoch, interleaved, after one epoch to warm up."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for epoch in range(1, repeats + 2):
         if not quiet:
@@ -72,16 +75,16 @@ def in_turns(
 def compare_epochs(
     part: Subset, hidden: Sequence[int], repeats: int, *, quiet: bool = True
 ) -> dict[str, Any]:
-    """All seconds, their medians, and the ratio of ours to STE + Adam."""
+    """Return all seconds, their medians, and the ratio of ours to STE + Adam."""
     times = in_turns(make_learners(part, hidden), repeats, quiet=quiet)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     return {"seconds": times, "medians": medians, "ratio": medians[OURS] / medians["STE + Adam"]}
 
 
-def bench_training(
+def measure_training(
     hidden: Sequence[int], samples: int, repeats: int, *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Print a table; gives the record."""
+    """Measure and print a table; return the record."""
     settings = {"hidden": list(hidden), "samples": samples, "repeats": repeats, "batch": BATCH}
     record = new_record("bench train", settings, seed=0)
     result = compare_epochs(random_images(samples), hidden, repeats, quiet=quiet)
@@ -98,5 +101,37 @@ def bench_training(
     print(
         f"{samples:,} samples, {widths}, batches of {BATCH}, {threads} threads, median of {repeats}"
     )
-    Console(width=None if Console().is_terminal else 100).print(table)
+    print_table(table)
     return record | {"result": result}
+
+
+def as_widths(text: str) -> list[int]:
+    """Read the widths of hidden layers."""
+    widths = numbers("--hidden", text, "widths such as 300,300", int)
+    return [count("every width", width, most=10**6) for width in widths]
+
+
+def bench_train(
+    *,
+    hidden: str = "1000,1000",
+    samples: int = 12_800,
+    repeats: int = 3,
+    threads: int | None = None,
+    json: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Time an epoch of stochastic BCD, of STE + Adam and of ReLU + Adam, in turns.
+
+    Example: zeroone bench train --hidden 500,500 --threads 1 --json cost.json
+
+    Args:
+        hidden: widths of the hidden layers, such as 300,300.
+        samples: random samples per epoch.
+        repeats: timed epochs of each.
+    """
+    set_threads(threads)
+    check_output(json)
+    count("samples", samples, least=256)
+    record = measure_training(as_widths(hidden), samples, count("repeats", repeats), quiet=quiet)
+    if json is not None:
+        write_record(json, record)

@@ -1,0 +1,85 @@
+"""Checks and preparations that commands share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from zeroone.utils.checks import InputError, count
+from zeroone.utils.storage import check_writable, make_folder
+
+Number = TypeVar("Number", int, float)
+
+
+def check_output(path: Path | None, *inputs: Path | str | None, ending: str | None = None) -> None:
+    """Refuse a file that cannot be written.
+
+    Args:
+        path: the file; None passes.
+        inputs: files, run folders and data that the command reads, which it must not overwrite.
+        ending: the only file name ending that is allowed.
+    """
+    if path is None:
+        return
+    if ending is not None and path.suffix != ending:
+        raise InputError(f"{path} should be a {ending} file.")
+    taken = {file.resolve() for given in inputs if given is not None for file in _files(given)}
+    if path.resolve() in taken:
+        raise InputError(f"{path} is read by this command: write to another file.")
+    check_writable(path)
+
+
+def _files(given: Path | str) -> list[Path]:
+    """List the files that a command may read: a file itself, or the files of a run's folder."""
+    path = Path(given)
+    return [path, path / "model.safetensors", path / "record.json", path.parent / "record.json"]
+
+
+def model_file(model: Path) -> Path:
+    """Return the file of a model, or the model of a run's folder."""
+    return model / "model.safetensors" if model.is_dir() else model
+
+
+def numbers(option: str, text: str, wanted: str, kind: type[Number]) -> tuple[Number, ...]:
+    """Read numbers that commas separate; ``wanted`` describes them, such as 'widths such as 8,8'.
+
+    Raises:
+        InputError: a part is not a number.
+    """
+    try:
+        return tuple(kind(number) for number in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} takes {wanted}, got {text!r}.") from None
+
+
+def set_threads(threads: int | None) -> None:
+    """Set the number of CPU threads; None keeps torch's choice."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(count("threads", threads, most=1024))
+
+
+def need_extra(extra: str, module: str) -> None:
+    """Refuse to go on without an optional dependency.
+
+    Raises:
+        InputError: the module of the extra is not installed.
+    """
+    if find_spec(module) is None:
+        raise InputError(f"this needs {module}: pip install 'zeroone[{extra}]'.")
+
+
+@contextmanager
+def output_folder(folder: Path) -> Iterator[None]:
+    """Make a folder before hours of work depend on it; remove it if it is empty after a failure."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        for path in made:
+            if path.exists() and not any(path.iterdir()):
+                path.rmdir()
+        raise

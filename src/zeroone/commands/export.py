@@ -1,0 +1,61 @@
+"""``zeroone export``: a model for other runtimes."""
+
+from pathlib import Path
+
+from zeroone.commands.checks import check_output, model_file, numbers
+from zeroone.commands.compress import as_integers
+from zeroone.data.load import load_data
+from zeroone.deploy import load
+from zeroone.deploy.exporters import exporters
+from zeroone.utils.checks import InputError, one_of
+
+
+def export(
+    model: Path,
+    *,
+    to: str,
+    out: Path,
+    image: str | None = None,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    label: str | None = None,
+) -> None:
+    """Write a MODEL as ONNX, as C99 source with its header, or as an HTML page to draw on.
+
+    All of them compute the same integers, bit for bit.
+
+    Example: zeroone export runs/digits --to c --out digits.c
+
+    Example: zeroone export runs/mnist --to html --out mnist.html
+
+    Args:
+        to: the format: onnx, c, html or that of a registered exporter.
+        out: the file: .onnx, .c or .html.
+        image: for html, channels, height, width of a sample, such as 1,28,28; or none.
+        data: data of the model's kind, to find the range of the inputs if the model does not know
+            it.
+    """
+    source = model_file(model)
+    check_output(out, source, data)
+    shape = _shape(image)
+    known = exporters()
+    exporter = known[one_of("export", to, known)]
+    if out.suffix != exporter.suffix:
+        raise InputError(f"an export to {to} is a {exporter.suffix} file, not {out.name}.")
+    if shape is not None and not exporter.takes_image:
+        others = " or ".join(f"--to {name}" for name, other in known.items() if other.takes_image)
+        raise InputError(f"--image is for {others}.")
+    split = None if data is None else load_data(data, data_dir=data_dir, label=label)
+    options = {} if shape is None else {"image": shape}
+    for line in exporter.write(as_integers(load(source), split), out, **options):
+        print(line)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None or text == "none":
+        return None if text is None else ()
+    wanted = "three numbers such as 1,28,28"
+    shape = numbers("--image", text, wanted, int)
+    if len(shape) != 3:
+        raise InputError(f"--image takes {wanted}, got {text!r}.")
+    return shape
