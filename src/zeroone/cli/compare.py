@@ -40,10 +40,10 @@ TARGETS = (
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder of the records."
 )
-@click.option("--seeds", type=int, help="Repetitions of every cell (default: the file's).")
-@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
-@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
-@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@click.option("--seeds", type=int, help="Repetitions of every run (default: the file's).")
+@click.option("--only-failed", is_flag=True, help="Repeat the runs that failed, and no others.")
+@click.option("--jobs", type=int, help="Runs at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a run.")
 @data_dir_option
 @json_option
 @quiet_option
@@ -58,13 +58,13 @@ def matrix(
     json_path: Path | None,
     quiet: bool,
 ) -> None:
-    """Compare methods: train every cell of the run matrix in the TOML file SPEC, print tables.
+    """Compare methods: train every run of the matrix in the TOML file SPEC, then print tables.
 
     SPEC names data sets, architectures (f3nn:1000-1000, lenet, convnet, resnet18, ...), methods
     (relu, sigmoid, swish, selu, tanh, ste, ste-sign, ste-bn, bi-real, ccnn, pcnn, bcd, bcd-hardmax,
     bcd-half) and seeds, the number of repetitions; docs/measures.md shows all of its entries.
-    Finished cells of the folder are not run again; a cell that fails says why in its record and
-    stops no other. Exit code 1 if a cell failed.
+    Finished runs are not repeated; a run that fails says why in its record and stops no other.
+    Exit code 1 if a run failed.
 
     Example: zeroone matrix paper/matrices/rivals.toml --out runs/rivals
     """
@@ -90,8 +90,8 @@ def matrix(
 
 @app.command()
 @click.argument("target", shell_complete=words(*TARGETS))
-@click.option("--seeds", type=int, help="Repetitions of every cell (default: each protocol's).")
-@click.option("--quick", is_flag=True, help="Embedded digits in place of all data: minutes.")
+@click.option("--seeds", type=int, help="Repetitions of every run (default: each protocol's).")
+@click.option("--quick", is_flag=True, help="Use embedded digits in place of all data: minutes.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -99,15 +99,15 @@ def matrix(
 )
 @click.option("--only", multiple=True, help="Run only this protocol of the target's; repeatable.")
 @click.option("--method", multiple=True, help="Run only this method, such as relu; repeatable.")
-@click.option("--only-failed", is_flag=True, help="Run the cells again that failed, no others.")
-@click.option("--no-run", is_flag=True, help="Only make tables and figures of the records.")
+@click.option("--only-failed", is_flag=True, help="Repeat the runs that failed, and no others.")
+@click.option("--no-run", is_flag=True, help="Only make tables and figures from the records.")
 @click.option(
     "--page",
     type=click.Path(path_type=Path),
-    help="Where the page goes, copies of its figures beside it (default: OUT/results.md).",
+    help="The page to write, with copies of its figures beside it (default: OUT/results.md).",
 )
-@click.option("--jobs", type=int, help="Cells at a time (default: as many as the cores carry).")
-@click.option("--threads", default=1, show_default=True, help="CPU threads of a cell.")
+@click.option("--jobs", type=int, help="Runs at a time (default: as many as the cores carry).")
+@click.option("--threads", default=1, show_default=True, help="CPU threads of a run.")
 @data_dir_option
 @quiet_option
 def reproduce(
@@ -130,7 +130,7 @@ def reproduce(
     TARGET: table1, table2, fig-initial, fig-training, fig-noise, fig-activations, fig-prox,
     parameters, all. Trains what has no record yet, then writes Markdown and LaTeX tables, PNG and
     SVG figures and a page with a verdict for each of the paper's claims. After an interruption the
-    same command goes on. Exit code 1 if a cell failed.
+    same command resumes. Exit code 1 if a run failed.
 
     Example: zeroone reproduce all --quick
 
