@@ -62,26 +62,21 @@ class Matrix:
             record = recorded.get(tuple(run.key.values()))
             if record is None:
                 continue
-            try:
-                _check_complete(run, record, path)
+            fault = _incompleteness(run, record)
+            if fault is None and (fault := _other_setting(run, record)) and strict:
+                raise InputError(f"{path}: {run} {fault}")
+            if fault is None:
                 records[run] = record
-            except InputError as error:
-                say(f"{error} It does not count: its run is missing.")
-                continue
-            try:
-                _check_settings(run, record, path)
-            except InputError as error:
-                if strict:
-                    raise
-                say(f"{error} It does not count: its run is missing.")
-                del records[run]
+            else:
+                say(f"{path}: {run} {fault} It does not count: its run is missing.")
         for run in _drop_those_on_other_backbones(records):
             say(
                 f"{path}: {run} was made on another backbone than that of its repetition. It does "
                 f"not count: its run is missing."
             )
         now = (code(), torch.__version__)
-        if others := sum(_made_by(record) != now for record in records.values()):
+        made_by = [(r.get("code"), r.get("machine", {}).get("torch")) for r in records.values()]
+        if others := len(records) - made_by.count(now):
             say(
                 f"{others} of {len(records)} records in {folder} were made by other code than this "
                 f"or another torch; they are kept."
@@ -164,7 +159,8 @@ class Matrix:
             record["traceback"] = ended.details.splitlines()
         record = as_json(record)
         path = make_folder(self.folder) / FILE
-        _check_complete(run, record, path)
+        if fault := _incompleteness(run, record):
+            raise InputError(f"{path}: {run} {fault}")
         entry = run.key | {
             "status": record["status"],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -194,12 +190,23 @@ def _distinct(runs: Iterable[Run]) -> list[Run]:
     return list(dict.fromkeys(runs))
 
 
-def _check_complete(run: Run, record: Any, path: Path) -> None:
-    """Refuse a record that the run cannot have written."""
+def _incompleteness(run: Run, record: Any) -> str | None:
+    """Say why the run cannot have written a record, if so."""
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise InputError(f"{path}: {run} has no record of this version of zeroone.")
-    if not run.can_have_written(record):
-        raise InputError(f"{path}: {run} is not the whole record of a run.")
+        return "has no record of this version of zeroone."
+    return None if run.can_have_written(record) else "is not the whole record of a run."
+
+
+def _other_setting(run: Run, record: Record) -> str | None:
+    """Say in which setting a record differs from its run, if so."""
+    then, now = _flat(record["settings"]), _flat(run.describe())
+    for name in sorted(now.keys() | then.keys()):
+        if then.get(name) != now.get(name):
+            return (
+                f"was made with {name}={then.get(name)!r}, not {now.get(name)!r}: take another "
+                f"folder, or remove its line."
+            )
+    return None
 
 
 def _drop_those_on_other_backbones(records: dict[Run, Record]) -> list[Run]:
@@ -212,22 +219,6 @@ def _drop_those_on_other_backbones(records: dict[Run, Record]) -> list[Run]:
             del records[run]
             dropped.append(run)
     return dropped
-
-
-def _made_by(record: Record) -> tuple[Any, Any]:
-    """The code and the torch that made a record."""
-    return record.get("code"), record.get("machine", {}).get("torch")
-
-
-def _check_settings(run: Run, record: Record, path: Path) -> None:
-    """Refuse a record of other settings."""
-    then, now = _flat(record["settings"]), _flat(run.describe())
-    for name in sorted(now.keys() | then.keys()):
-        if then.get(name) != now.get(name):
-            raise InputError(
-                f"{path}: {run} was made with {name}={then.get(name)!r}, not {now.get(name)!r}: "
-                f"take another folder, or remove its line."
-            )
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

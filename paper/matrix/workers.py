@@ -61,10 +61,10 @@ class Ended:
 
 
 class Reporter(Callback):
-    """Sends the progress of training to the parent process."""
+    """Sends the progress of a task to the parent process."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.sent, self.total, self.error = pipe, 0.0, 1, None
+    def __init__(self, task: Any, pipe: Connection) -> None:
+        self.task, self.pipe, self.sent, self.total, self.error = task, pipe, 0.0, 1, None
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002, D102
         self.total = total
@@ -79,13 +79,13 @@ class Reporter(Callback):
     def _send(self, done: float) -> None:
         if time.monotonic() - self.sent >= REPORT_EVERY:
             self.sent = time.monotonic()
-            _tell(self.pipe, "progress", (done, self.error))
+            _tell(self.pipe, Progress(self.task, done, self.error))
 
 
-def _tell(pipe: Connection, kind: str, content: Any) -> None:
-    """Send a message to the parent process; without a listener, end this process silently."""
+def _tell(pipe: Connection, event: Any) -> None:
+    """Send an event to the parent process; without a listener, end this process silently."""
     try:
-        pipe.send((kind, content))
+        pipe.send(event)
     except OSError:
         os._exit(1)
 
@@ -94,16 +94,19 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     """Run a task, in a process of its own."""
     import torch
 
+    began = time.monotonic()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _tell(pipe, "started", None)
+    _tell(pipe, None)  # it has begun
     # Other code may have started the server, without these variables.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     torch.set_num_threads(threads)
     keep_freed_memory()
+    how: dict[str, Any]
     try:
-        _tell(pipe, "result", work(task, [Reporter(pipe)]))
+        how = {"result": work(task, [Reporter(task, pipe)])}
     except Exception as error:
-        _tell(pipe, "failure", (_reason(error), traceback.format_exc()))
+        how = {"failure": _reason(error), "details": traceback.format_exc()}
+    _tell(pipe, Ended(task, time.monotonic() - began, **how))
 
 
 def _end_with_parent() -> None:
@@ -144,30 +147,24 @@ class _Worker:
         theirs.close()
 
     def receive(self) -> Progress | Ended | None:
-        """Return the next message, None for its start; or its end, if it sends nothing more."""
+        """Return the next event, None for its start; its end, if it died without a word."""
+        event: Progress | Ended | None
         try:
-            kind, content = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died while it sent a message
+            event = self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died while it sent an event
             self.process.join()
             if not self.started and self.process.exitcode == 1:
                 raise InputError(
                     "a process for a run ended before it began; a script that runs matrices does "
                     "so under if __name__ == '__main__':, since the processes import it."
                 ) from None
-            return self._end(failure=_why_it_died(self.process.exitcode))
-        if kind == "started":
-            self.started = True
-            return None
-        if kind == "progress":
-            return Progress(self.task, *content)
-        self.process.join()
-        if kind == "result":
-            return self._end(result=content)
-        return self._end(failure=content[0], details=content[1])
-
-    def _end(self, **how: Any) -> Ended:
-        self.pipe.close()
-        return Ended(self.task, time.monotonic() - self.began, **how)
+            seconds = time.monotonic() - self.began
+            event = Ended(self.task, seconds, failure=_why_it_died(self.process.exitcode))
+        self.started = True
+        if isinstance(event, Ended):
+            self.process.join()
+            self.pipe.close()
+        return event
 
     def kill(self) -> None:
         """End the process now."""

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,17 +48,7 @@ TARGETS = (
 @data_dir_option
 @json_option
 @quiet_option
-def matrix(
-    spec: Path,
-    out: Path,
-    seeds: int | None,
-    only_failed: bool,
-    jobs: int | None,
-    threads: int,
-    data_dir: Path | None,
-    json_path: Path | None,
-    quiet: bool,
-) -> None:
+def matrix(spec: Path, out: Path, **options: Any) -> None:
     """Compare methods: train every run of the matrix in the TOML file SPEC, then print tables.
 
     SPEC names data sets, architectures (f3nn:1000-1000, lenet, convnet, resnet18, ...), methods
@@ -73,17 +64,7 @@ def matrix(
         from paper.matrix.spec import Spec
 
     with output_folder(out):
-        failed = run_matrix(
-            Spec.read(spec),
-            out,
-            seeds=seeds,
-            only_failed=only_failed,
-            jobs=jobs,
-            threads=threads,
-            data_dir=data_dir,
-            json_path=json_path,
-            quiet=quiet,
-        )
+        failed = run_matrix(Spec.read(spec), out, **options)
     if failed:
         sys.exit(1)
 
@@ -98,9 +79,17 @@ def matrix(
     help="Folder of records, tables and figures (default: zeroone-reproduce, or -quick).",
 )
 @click.option("--only", multiple=True, help="Run only this protocol of the target's; repeatable.")
-@click.option("--method", multiple=True, help="Run only this method, such as relu; repeatable.")
+@click.option(
+    "--method", "methods", multiple=True, help="Run only this method, such as relu; repeatable."
+)
 @click.option("--only-failed", is_flag=True, help="Repeat the runs that failed, and no others.")
-@click.option("--no-run", is_flag=True, help="Only make tables and figures from the records.")
+@click.option(
+    "--no-run",
+    "run",
+    flag_value=False,
+    default=True,
+    help="Only make tables and figures from the records.",
+)
 @click.option(
     "--page",
     type=click.Path(path_type=Path),
@@ -112,18 +101,13 @@ def matrix(
 @quiet_option
 def reproduce(
     target: str,
-    seeds: int | None,
-    quick: bool,
     out: Path | None,
-    only: tuple[str, ...],
-    method: tuple[str, ...],
-    only_failed: bool,
-    no_run: bool,
+    quick: bool,
     page: Path | None,
     jobs: int | None,
     threads: int,
-    data_dir: Path | None,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Reproduce a table or figure of the paper: TARGET, or all of them.
 
@@ -146,19 +130,8 @@ def reproduce(
         check_writable(page)
     out = out or Path("zeroone-reproduce-quick" if quick else "zeroone-reproduce")
     with output_folder(out):
-        failed = run_target(
-            target,
-            out,
-            Effort(jobs, threads, quiet),
-            quick=quick,
-            seeds=seeds,
-            only=only,
-            methods=method,
-            only_failed=only_failed,
-            run=not no_run,
-            page=page,
-            data_dir=data_dir,
-        )
+        effort = Effort(jobs, threads, quiet)
+        failed = run_target(target, out, effort, quick=quick, page=page, **options)
     if failed:
         sys.exit(1)
 
