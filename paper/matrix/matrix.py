@@ -5,7 +5,7 @@ machine with the same code has the same record to the bit.
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -124,9 +124,9 @@ class Matrix:
         backbones = [run for run in stored if run.method == PRETRAINING] + lost
         try:
             with FileLock(self.folder / LOCK, timeout=0):
-                self._follow(run_tasks(work, _distinct(backbones), jobs, threads), watch)
+                self._follow(run_tasks(work, dict.fromkeys(backbones), jobs, threads), watch)
                 others += map(self._in_store, _drop_those_on_other_backbones(self.records))
-                self._follow(run_tasks(work, _distinct(others), jobs, threads), watch)
+                self._follow(run_tasks(work, dict.fromkeys(others), jobs, threads), watch)
         except Timeout:
             raise InputError(f"another run is at work in {self.folder}.") from None
 
@@ -184,10 +184,6 @@ class Matrix:
             for entry in self.log()
             if key_of(entry) in named and entry.get("iterations")
         }
-
-
-def _distinct(runs: Iterable[Run]) -> list[Run]:
-    return list(dict.fromkeys(runs))
 
 
 def _incompleteness(run: Run, record: Any) -> str | None:

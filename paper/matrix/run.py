@@ -253,12 +253,11 @@ def _pretrain(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str
 
 
 def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
-    more |= {"test": split.test, "name": split.name, "image": split.shape, "noise": run.noise}
+    more |= _named(split) | {"noise": run.noise}
     model: Model
     if run.baseline:
-        model, record = train_baseline(
-            split.X, split.y, run.baseline_settings, run.settings, **more
-        )
+        settings = run.baseline_settings
+        model, record = train_baseline(split.X, split.y, settings, run.settings, **more)
     else:
         trained = train(split.X, split.y, run.settings, **more)
         model, record = trained.network, trained.record
@@ -274,23 +273,21 @@ def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
 
 
 def _make_features(run: Run, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
+    """Compute the features of a backbone, which is trained first if it is not in the store."""
     pretraining, folder = run.pretraining_settings, run.backbone_folder
     assert pretraining is not None
+    more = _named(split) | {"callbacks": (callbacks, ())}
 
     def make(resume: bool) -> Features:
         return make_features(
-            split.X,
-            split.y,
-            pretraining,
-            run.settings,
-            folder,
-            test=split.test,
-            name=split.name,
-            image=split.shape,
-            callbacks=(callbacks, ()),
-            resume=resume,
+            split.X, split.y, pretraining, run.settings, folder, **more, resume=resume
         )
 
     # Another matrix may share the store: one of them trains a backbone, the other waits for it.
     with FileLock(make_folder(folder) / ".training"):
         return _resumably(folder, make)
+
+
+def _named(split: Split) -> dict[str, Any]:
+    """The test part, the name and the image shape, as training takes them."""
+    return {"test": split.test, "name": split.name, "image": split.shape}

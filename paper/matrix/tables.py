@@ -21,12 +21,7 @@ HEADINGS = {
     "test_error": "test error",
     "test_top5_error": "top-5",
 }
-SIZES = {
-    "parameters": "parameters",
-    "macs": "MACs",
-    "additions": "additions",
-    "word_operations": "1-bit words",
-}
+OPERATIONS = {"macs": "MACs", "additions": "additions", "word_operations": "1-bit words"}
 Row = dict[str, Any]
 
 
@@ -152,8 +147,10 @@ def _size_table(rows: list[Row]) -> Table:
     for row, theirs in zip(rows, flops, strict=True):
         units = "-".join(f"{layer:.0f}" for layer in row["active_units"]) or "none"
         printed = [f"{theirs:g}M" if theirs else ""] if any(flops) else []
-        lines.append([units, *(f"{row[name]:,.0f}" for name in SIZES), *printed])
-    headings = ["units", *SIZES.values()] + ["paper's FLOPs"] * any(flops)
+        lines.append(
+            [units, *(f"{row[name]:,.0f}" for name in ("parameters", *OPERATIONS)), *printed]
+        )
+    headings = ["units", "parameters", *OPERATIONS.values()] + ["paper's FLOPs"] * any(flops)
     return _table(headings, rows, lines)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from paper.matrix.methods import PRETRAINING
-from paper.matrix.tables import Row, counted
+from paper.matrix.tables import OPERATIONS, Row, counted
 from paper.printed_numbers import printed
 from paper.reproduce.results import Results
 from paper.reproduce.text_tables import Entry, TextTable
@@ -14,7 +14,6 @@ ERRORS = {
     "test_error": "test error (%)",
     "test_top5_error": "top-5 error (%)",
 }
-OPERATIONS = {"macs": "MACs", "additions": "additions", "word_operations": "1-bit words"}
 NEAR = 0.02  # a relative difference of errors that needs no note
 # The letters of notes, by what they explain; ``papers_`` marks those of the paper's row.
 MARKS = {
