@@ -15,7 +15,6 @@ goes on with the missing and the failed ones, ``--only-failed`` with these alone
 """
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -27,9 +26,9 @@ from typing import Any
 
 from benchmarks.measure import begin, finish, parser
 from paper.matrix.live_table import live_table
-from paper.matrix.matrix import LOG, Matrix
+from paper.matrix.matrix import Matrix
 from paper.matrix.methods import Method
-from paper.matrix.run import FAILED, Cell, run_cell
+from paper.matrix.run import FAILED, Run, execute
 from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import fitting_jobs
@@ -60,16 +59,16 @@ PLAIN = {
     "input_dropout": 0.0,
 }
 SMALL = {
-    "bcd": Method("0/1 BCD", rival=False),
-    "mlp": Method("MLPClassifier", rival=True),
+    "bcd": Method("0/1 BCD", baseline=False),
+    "mlp": Method("MLPClassifier", baseline=True),
     # It does not scale its inputs and ours does: a row for those who would.
-    "scaled-mlp": Method("StandardScaler + MLPClassifier", rival=True),
+    "scaled-mlp": Method("StandardScaler + MLPClassifier", baseline=True),
 }
 
 
 def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spec:
     rivals = {"learning_rate": RATE}
-    return Spec(data, ("f3nn:1000-1000",), methods, rivals=rivals, variants=variants)
+    return Spec(data, ("f3nn:1000-1000",), methods, baselines=rivals, variants=variants)
 
 
 def on_body(
@@ -80,7 +79,7 @@ def on_body(
     **initial: Any,
 ) -> Spec:
     methods = ("bcd", *more, "ste", "relu")
-    return Spec((data,), architectures, methods, initial=initial, train=train or {})
+    return Spec((data,), architectures, methods, pretraining=initial, train=train or {})
 
 
 def on_small_body(data: str, *architectures: str) -> Spec:
@@ -113,7 +112,7 @@ SUITES = {
 }
 
 
-class Folds(Cell):
+class Folds(Run):
     """Five-fold cross-validation with a classifier's defaults; its seed is the repetition."""
 
     seed = property(lambda self: self.repetition)
@@ -129,7 +128,7 @@ class Folds(Cell):
         return is_errors([record.get("result", {}).get("test_error")], [self])
 
 
-def five_fold(cell: Cell, _callbacks: Any) -> dict[str, Any]:
+def five_fold(cell: Run, _callbacks: Any) -> dict[str, Any]:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
@@ -154,7 +153,7 @@ def five_fold(cell: Cell, _callbacks: Any) -> dict[str, Any]:
     return {"record": record, "seconds": []}
 
 
-def make_cells(options: argparse.Namespace) -> Iterable[Cell]:
+def make_cells(options: argparse.Namespace) -> Iterable[Run]:
     """Seeds 0, 1, ... for every row alike, as all records of this benchmark have had them."""
     if options.suite == "small":
         for seed in range(options.seeds):
@@ -164,7 +163,7 @@ def make_cells(options: argparse.Namespace) -> Iterable[Cell]:
     for spec in SUITES[options.suite]:
         train = common | spec.train
         train["epochs"] = min(train["epochs"], options.epochs)
-        yield from replace(spec, seeds=options.seeds, paired=True, train=train).cells()
+        yield from replace(spec, seeds=options.seeds, paired=True, train=train).runs()
 
 
 def labels(options: argparse.Namespace) -> dict[str, Method]:
@@ -230,11 +229,11 @@ def main() -> None:
     folder = cells_folder(options)
     matrix = Matrix.open(cells, folder)
     todo = matrix.failed if options.only_failed else matrix.missing + matrix.failed
-    work = five_fold if options.suite == "small" else run_cell
+    work = five_fold if options.suite == "small" else execute
     with live_table(matrix, len(todo)) as watch:
         matrix.run(todo, jobs=fitting_jobs(options.jobs, 1), work=work, watch=watch)
     record["cells"] = as_entries(matrix)
-    record["log"] = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    record["log"] = matrix.log()
     record["table"] = summarise(matrix, labels(options))
     print_summary(record["table"])
     finish(record, options.json)

@@ -1,1 +1,1 @@
-"""What reproduces the paper: run matrices, protocols, tables, figures. No part of the wheel."""
+"""Reproduce the paper: run matrices, protocols, tables, figures. Not part of the wheel."""

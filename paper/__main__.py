@@ -1,4 +1,4 @@
-"""Let ``python -m paper`` do what ``zeroone reproduce`` does."""
+"""Run ``zeroone reproduce`` as ``python -m paper``."""
 
 import sys
 

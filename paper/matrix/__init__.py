@@ -1,1 +1,1 @@
-"""Run matrices: data x architectures x methods x repetitions, a record each."""
+"""Run matrices: data x architectures x methods x repetitions, with a record for each run."""

@@ -1,4 +1,4 @@
-"""The architectures of a run matrix: a body or none, an initial process or none, hidden layers."""
+"""The architectures of a run matrix: an optional backbone, its pretraining, hidden layers."""
 
 import re
 from dataclasses import dataclass
@@ -11,42 +11,48 @@ Hidden = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Architecture:
-    """``initial_epochs``: for how long Adam trains the body first, 0 leaving it as it begins.
+    """A network's shape.
 
-    None leaves the body to the method.
+    Attributes:
+        backbone: The convolutional network below the hidden layers, if there is one.
+        hidden: The hidden layers.
+        pretraining_epochs: How long Adam trains the backbone first. 0 freezes it at its random
+            start; None leaves its training to the method.
+
     """
 
-    body: str | None
+    backbone: str | None
     hidden: Hidden
-    initial_epochs: int | None = None
+    pretraining_epochs: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Architecture":
-        """From ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``convnet@5:1000-1000`` and the like."""
+        """Read ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``convnet@5:1000-1000`` and the like."""
         found = re.fullmatch(r"([^@:]*)(?:@(\d+))?(?::(\d+(?:-\d+)*))?", str(text))
         if found is None:
             name = re.split("[@:]", str(text))[0]
             raise InputError(f"architectures are written like {name}:1000-1000, got {text!r}.")
-        body, hidden = ARCHITECTURES[one_of("architecture", found[1], ARCHITECTURES)]
-        if found[3]:
-            hidden = tuple(int(width) for width in found[3].split("-"))
-        if found[2] is None:
-            return cls(body, hidden)
-        if body is None:
-            raise InputError(f"{found[1]} has no body that an initial process could train.")
-        return cls(body, hidden, int(found[2]))
+        name, epochs, widths = found.groups()
+        backbone, hidden = ARCHITECTURES[one_of("architecture", name, ARCHITECTURES)]
+        if widths:
+            hidden = tuple(int(width) for width in widths.split("-"))
+        if epochs is None:
+            return cls(backbone, hidden)
+        if backbone is None:
+            raise InputError(f"{name} has no backbone to pretrain.")
+        return cls(backbone, hidden, int(epochs))
 
     @property
     def bits(self) -> Hidden:
-        """The hidden layers of a 0/1 network: those of the body are 0/1 as well, unless trained."""
-        if self.body is None or self.initial_epochs is not None:
+        """The layers of the 0/1 network, with those of a backbone that is not pretrained."""
+        if self.backbone is None or self.pretraining_epochs is not None:
             return self.hidden
-        if self.body not in BITS:
+        if self.backbone not in BITS:
             raise InputError(
-                f"there is no 0/1 network like the body {self.body}: give it an initial process, "
-                f"such as {self.body}@10."
+                f"the backbone {self.backbone} has no 0/1 form: pretrain it, as {self.backbone}@10 "
+                f"does for 10 epochs."
             )
-        return BITS[self.body] + self.hidden
+        return BITS[self.backbone] + self.hidden
 
 
 ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {

@@ -1,11 +1,11 @@
-"""``zeroone matrix``: run what is missing of a matrix, or what failed, then print its tables."""
+"""``zeroone matrix``: execute the runs that are missing or failed, then print tables."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from paper.matrix.live_table import live_table
 from paper.matrix.matrix import Matrix
-from paper.matrix.run import Cell
+from paper.matrix.run import Run
 from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import fitting_jobs, usable_cores
@@ -20,7 +20,7 @@ from zeroone.utils.storage import check_writable
 
 @dataclass(frozen=True)
 class Effort:
-    """How cells are run: so many at a time, of so many threads each; quiet or not."""
+    """How many runs are executed at a time, with how many threads each, and whether quietly."""
 
     jobs: int | None = None
     threads: int = 1
@@ -38,11 +38,11 @@ class Effort:
 
     @property
     def at_once(self) -> int:
-        """As many as were asked for, or as the cores carry."""
+        """The number of runs at a time: as many as asked for, or as the cores carry."""
         return fitting_jobs(self.jobs, self.threads)
 
-    def run(self, matrix: Matrix, todo: list[Cell]) -> None:
-        """Run these cells of a matrix and show how it goes."""
+    def run(self, matrix: Matrix, todo: list[Run]) -> None:
+        """Execute these runs of a matrix and show their progress."""
         with live_table(matrix, len(todo), quiet=self.quiet) as watch:
             matrix.run(todo, jobs=self.at_once, threads=self.threads, watch=watch)
 
@@ -59,13 +59,13 @@ def run_matrix(
     json_path: Path | None = None,
     quiet: bool = False,
 ) -> int:
-    """Run a matrix in the folder ``out``; gives the number of cells that have failed."""
+    """Run a matrix in the folder ``out`` and return the number of failed runs."""
     if seeds is not None:
         spec = replace(spec, seeds=seeds)
     if json_path is not None:
         check_writable(json_path)
     effort = Effort(jobs, threads, quiet)
-    matrix = Matrix.open(spec.cells(data_dir), out, say)
+    matrix = Matrix.open(spec.runs(data_dir), out, say)
     todo = matrix.failed if only_failed else matrix.missing
     check_data(matrix, todo)
     effort.run(matrix, todo)
@@ -76,37 +76,32 @@ def run_matrix(
     if matrix.failed:
         say("The same command with --only-failed runs them again.")
     if json_path is not None:
-        settings = {f.name: getattr(spec, f.name) for f in fields(spec)}
-        write_record(json_path, new_record("matrix", settings, seed=0) | {"table": rows})
+        write_record(json_path, new_record("matrix", asdict(spec), seed=0) | {"table": rows})
     return len(matrix.failed)
 
 
-def check_data(matrix: Matrix, todo: list[Cell]) -> None:
-    """Data that are missing, other data than before, images too small: said before anything runs.
+def check_data(matrix: Matrix, todo: list[Run]) -> None:
+    """Refuse data that are missing, have changed, or do not fit, before anything is trained.
 
-    Data that nothing is left to do with may be gone.
+    Data that no run in ``todo`` needs may be missing.
     """
-    needed = {cell.data for cell in todo}
-    for name, cell in {cell.data: cell for cell in matrix.cells}.items():
+    needed = {run.data for run in todo}
+    for name, run in {run.data: run for run in matrix.runs}.items():
         try:
-            split = load_data(name, data_dir=cell.data_dir, label=cell.label)
+            split = load_data(name, data_dir=run.data_dir, label=run.label)
         except InputError:
             if name in needed:
                 raise
             continue
         matrix.check_data(name, split.digest())
-        mine = [cell for cell in todo if cell.data == name]
-        _check_images(mine, len((split.test or (split.X, split.y))[1]))
-        for planned in {(cell.architecture, cell.rival): cell for cell in mine}.values():
-            if planned.plan.body:
-                check_image(planned.plan.body, split.shape)
+        n_samples = len((split.test or (split.X, split.y))[1])
+        mine = [run for run in todo if run.data == name]
+        for planned in {(r.architecture, r.baseline, r.images): r for r in mine}.values():
+            if max(planned.images, default=-1) >= n_samples:
+                raise InputError(
+                    f"there is no test sample {max(planned.images)} to look at, {name} has "
+                    f"{n_samples}."
+                )
+            if planned.plan.backbone:
+                check_image(planned.plan.backbone, split.shape)
             check_layers(planned.settings.plans, split.shape)
-
-
-def _check_images(cells: list[Cell], n_samples: int) -> None:
-    for cell in cells:
-        if cell.images and max(cell.images) >= n_samples:
-            raise InputError(
-                f"there is no test sample {max(cell.images)} to look at, {cell.data} has "
-                f"{n_samples}."
-            )

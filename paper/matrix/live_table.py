@@ -1,4 +1,4 @@
-"""What a person sees of a run matrix while it runs: a live table, or a line a cell."""
+"""Show a run matrix while it runs: a live table on a terminal, else a line for each run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from paper.matrix.matrix import Event, Matrix
-from paper.matrix.run import FAILED, Cell
+from paper.matrix.run import FAILED, Run
 from paper.matrix.workers import Ended, Progress
 from zeroone.training.text_progress import say
 
@@ -19,12 +19,12 @@ from zeroone.training.text_progress import say
 def live_table(
     matrix: Matrix, n_planned: int, *, quiet: bool = False
 ) -> Iterator[Callable[[Event], None]]:
-    """What watches a matrix: a live table on a terminal, plain lines elsewhere, or nothing."""
+    """Yield a function that shows the events of a matrix; it shows nothing if ``quiet``."""
     console = Console(stderr=True)
     if quiet:
         yield lambda _event: None
     elif console.is_terminal:
-        running: dict[Cell, Progress] = {}
+        running: dict[Run, Progress] = {}
         with Live(_table(matrix, running), console=console, refresh_per_second=4) as live:
 
             def refresh(event: Event) -> None:
@@ -51,41 +51,35 @@ def live_table(
 def _outcome(record: dict[str, Any]) -> str:
     if record["status"] == FAILED:
         return f"failed: {record['reason']}"
-    result = record["result"]
-    part = "test" if "test_error" in result else "train"
-    return f"{part} error {100 * result[f'{part}_error']:.2f}%"
+    part = "test" if "test_error" in record["result"] else "train"
+    return f"{part} error {100 * record['result'][f'{part}_error']:.2f}%"
 
 
-def _table(matrix: Matrix, running: dict[Cell, Progress]) -> Table:
-    """Methods down, data and architectures across; finished cells, running ones, failures."""
-    columns = list(dict.fromkeys((cell.data, cell.architecture) for cell in matrix.cells))
-    done = sum(cell in matrix.records for cell in matrix.cells)
-    table = Table(title=f"{done} of {len(matrix.cells)} cells", title_justify="left")
+def _table(matrix: Matrix, running: dict[Run, Progress]) -> Table:
+    """Arrange methods in rows, data and architectures in columns."""
+    groups: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for run in matrix.runs:
+        groups.setdefault((run.data, run.architecture), {}).setdefault(run.method, []).append(run)
+    done = sum(run in matrix.records for run in matrix.runs)
+    table = Table(title=f"{done} of {len(matrix.runs)} runs", title_justify="left")
     table.add_column("method")
-    for data, architecture in columns:
+    for data, architecture in groups:
         table.add_column(escape(f"{data}\n{architecture}"), justify="right")
-    for method in dict.fromkeys(cell.method for cell in matrix.cells):
-        groups = [
-            [c for c in matrix.cells if (c.data, c.architecture, c.method) == (*column, method)]
-            for column in columns
-        ]
-        table.add_row(escape(method), *(_entry(matrix, running, group) for group in groups))
+    for method in dict.fromkeys(run.method for run in matrix.runs):
+        entries = [_entry(matrix, running, group.get(method, [])) for group in groups.values()]
+        table.add_row(escape(method), *entries)
     return table
 
 
-def _entry(matrix: Matrix, running: dict[Cell, Progress], cells: list[Cell]) -> str:
-    records = [matrix.records[cell] for cell in cells if cell in matrix.records]
-    errors = [
-        r["result"].get("test_error", r["result"].get("train_error"))
-        for r in records
-        if r["status"] != FAILED
-    ]
+def _entry(matrix: Matrix, running: dict[Run, Progress], runs: list[Run]) -> str:
+    """Sum up the repetitions: the mean error so far, failures, progress of those that run."""
+    records = [matrix.records[run] for run in runs if run in matrix.records]
+    results = [record["result"] for record in records if record["status"] != FAILED]
+    errors = [result.get("test_error", result.get("train_error")) for result in results]
     parts = [f"{100 * sum(errors) / len(errors):.2f}% ({len(errors)})"] if errors else []
-    failed = len(records) - len(errors)
-    parts += [f"[red]{failed} failed[/red]"] if failed else []
-    for cell in cells:
-        if cell in running:
-            error = running[cell].error
-            so_far = "" if error is None else f" {100 * error:.2f}%"
-            parts.append(f"[dim]{100 * running[cell].done:.0f}%{so_far}[/dim]")
+    if failed := len(records) - len(errors):
+        parts.append(f"[red]{failed} failed[/red]")
+    for progress in (running[run] for run in runs if run in running):
+        so_far = "" if progress.error is None else f" {100 * progress.error:.2f}%"
+        parts.append(f"[dim]{100 * progress.done:.0f}%{so_far}[/dim]")
     return " ".join(parts) or "."

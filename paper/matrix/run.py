@@ -1,4 +1,4 @@
-"""A cell of a run matrix: data, architecture, method, repetition -> one JSON record."""
+"""A run of a matrix: data, architecture, method and repetition in, one record out."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from filelock import FileLock
 from safetensors.torch import load_file
 
 from paper.matrix.architectures import Architecture
-from paper.matrix.methods import INITIAL
+from paper.matrix.methods import PRETRAINING
 from paper.matrix.validate_record import is_complete
 from zeroone.analysis.metrics import Model, noisy_probabilities
 from zeroone.baselines.settings import BaselineSettings
@@ -33,45 +33,37 @@ from zeroone.utils.records import code, new_record
 from zeroone.utils.storage import checksum, make_folder
 
 FAILED = "failed"
+KEY = ("data", "architecture", "method", "repetition")
+MEASURED = ("data", "status", "reason", "plan", "n_iter", "objective", "result", "history")
+SHARED = ("scaling", "validation", "dtype")  # options that all runs on one backbone share
+# The architecture names the backbone and its epochs.
+BASELINE_OPTIONS = [f.name for f in fields(BaselineSettings) if f.name != "body"]
+PRETRAINING_OPTIONS = [f.name for f in fields(InitialSettings) if f.name not in ("body", "epochs")]
 Result = TypeVar("Result")
-RIVAL_OPTIONS = [f.name for f in fields(BaselineSettings) if f.name != "body"]  # the architecture's
-INITIAL_OPTIONS = [f.name for f in fields(InitialSettings) if f.name not in ("body", "epochs")]
-SHARED = ("scaling", "validation", "dtype")  # options of training that a body shares
-
-
-def check_initial(options: dict[str, Any]) -> None:
-    """Refuse what is no option of an initial process."""
-    for name in options:
-        one_of("option of an initial process", name, INITIAL_OPTIONS)
-    InitialSettings("small", 1, **options)
-
-
-def _as_name(text: str) -> str:
-    """A file's name that no other text gets: one that had to be changed carries its digest."""
-    if re.fullmatch(r"[\w-][\w.-]*", text):
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return re.sub(r"[^\w-]+", "_", text).strip("_") + "-" + digest
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One training run of a matrix: the four that name it, and all else that decides its result.
+class Run:
+    """One training run: the four fields that name it, and all else that decides its result.
 
-    ``options``: of training, and of ``BaselineSettings`` if the method is a ``rival``. ``initial``:
-    those of the initial process, if the architecture has one. ``noise``: levels in which it is
-    scored, and ``images``: test samples whose class probabilities are kept at each of them.
-    ``label`` is the label column of a ``.csv`` file, ``store`` a folder for bodies and the states
-    of unfinished cells.
+    Attributes:
+        baseline: Whether Adam trains it.
+        options: Options of training, for a baseline also those of ``BaselineSettings``.
+        pretraining: Options of pretraining, used if the architecture asks for it.
+        noise: Noise levels at which the network is scored.
+        images: Test samples whose class probabilities are kept at every noise level.
+        label: The label column of a ``.csv`` file.
+        store: The folder of backbones and of the states of unfinished runs.
+
     """
 
     data: str
     architecture: str
     method: str
     repetition: int
-    rival: bool = False
+    baseline: bool = False
     options: dict[str, Any] = field(default_factory=dict, hash=False)
-    initial: dict[str, Any] = field(default_factory=dict, hash=False)
+    pretraining: dict[str, Any] = field(default_factory=dict, hash=False)
     noise: tuple[float, ...] = ()
     images: tuple[int, ...] = ()
     data_dir: Path | None = field(default=None, compare=False)
@@ -80,229 +72,222 @@ class Cell:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The four that name it."""
-        names = ("data", "architecture", "method", "repetition")
-        return {name: getattr(self, name) for name in names}
+        """The four fields that name it."""
+        return {name: getattr(self, name) for name in KEY}
 
     def __str__(self) -> str:
         return f"{self.data}, {self.architecture}, {self.method}, repetition {self.repetition}"
 
     @property
     def seed(self) -> int:
-        """Of the four: no two cells share their random numbers, unless ``options`` say so.
+        """The seed in ``options``, else one derived from the key, so that no two runs share it.
 
-        Cells on the same body share its seed, and so the samples that are held out.
+        Runs on one backbone share its seed, and so the samples that are held out.
         """
         what = list(self.key.values())
-        if self.plan.initial_epochs is not None:
-            what = [self.data, self.plan.body, self.plan.initial_epochs, self.repetition]
+        if self.plan.pretraining_epochs is not None:
+            what = [self.data, self.plan.backbone, self.plan.pretraining_epochs, self.repetition]
         digest = hashlib.sha256(json.dumps(what).encode()).digest()
         return int(self.options.get("seed", int.from_bytes(digest[:4])))
 
     @property
-    def path(self) -> Path:
-        """Where its record goes in the matrix's folder."""
-        architecture = self.architecture.replace(":", "_")
-        names = (_as_name(self.data), architecture, _as_name(self.method))
-        return Path(*names, f"{self.repetition}.json")
-
-    @property
     def plan(self) -> Architecture:
-        """What its architecture says."""
+        """Its architecture, parsed."""
         return Architecture.parse(self.architecture)
 
     @property
     def settings(self) -> TrainSettings:
-        """How it is trained; refuses what its method has no use for."""
+        """How it is trained; refuses options that its method does not have."""
         options: dict[str, Any] = dict(self.options)
-        if self.rival:
-            options = {k: v for k, v in options.items() if k not in RIVAL_OPTIONS}
+        if self.baseline:
+            options = {k: v for k, v in options.items() if k not in BASELINE_OPTIONS}
             for name in options:
-                one_of("option of a network trained by Adam", name, [*USED, *RIVAL_OPTIONS])
-        hidden = self.plan.hidden if self.rival else self.plan.bits
+                one_of("option of a network trained by Adam", name, [*USED, *BASELINE_OPTIONS])
+        hidden = self.plan.hidden if self.baseline else self.plan.bits
         return TrainSettings.from_options(**options | {"hidden": hidden, "seed": self.seed})
 
     @property
-    def rival_settings(self) -> BaselineSettings:
-        """What is trained by Adam."""
-        own = {name: value for name, value in self.options.items() if name in RIVAL_OPTIONS}
-        on_features = self.plan.initial_epochs is not None
-        return BaselineSettings(body=None if on_features else self.plan.body, **own)
+    def baseline_settings(self) -> BaselineSettings:
+        """Settings of the network that Adam trains."""
+        own = {name: value for name, value in self.options.items() if name in BASELINE_OPTIONS}
+        on_features = self.plan.pretraining_epochs is not None
+        return BaselineSettings(body=None if on_features else self.plan.backbone, **own)
 
     @property
-    def initial_settings(self) -> InitialSettings | None:
-        """How the body below it is trained first, if it is."""
+    def pretraining_settings(self) -> InitialSettings | None:
+        """How its backbone is pretrained, if it is."""
         plan = self.plan
-        if plan.body is None or plan.initial_epochs is None:
+        if plan.backbone is None or plan.pretraining_epochs is None:
             return None
-        return InitialSettings(plan.body, plan.initial_epochs, **self.initial)
+        return InitialSettings(plan.backbone, plan.pretraining_epochs, **self.pretraining)
 
     @property
-    def below(self) -> "Cell | None":
-        """The cell that trains the body below this one; all on one body have the same."""
-        if self.initial_settings is None or self.method == INITIAL:
+    def backbone_run(self) -> "Run | None":
+        """The run that pretrains its backbone; all runs on one backbone have the same."""
+        if self.pretraining_settings is None or self.method == PRETRAINING:
             return None
         shared = {k: v for k, v in self.options.items() if k in (*SHARED, "seed")}
         alone = self.architecture.partition(":")[0]
-        return replace(self, architecture=alone, method=INITIAL, rival=False, options=shared)
+        return replace(self, architecture=alone, method=PRETRAINING, baseline=False, options=shared)
 
     @property
-    def body_folder(self) -> Path:
-        """Where the body below it is kept."""
+    def backbone_folder(self) -> Path:
+        """Where its backbone is kept."""
         what = json.dumps([self.describe()["initial"], self.seed]).encode()
-        name = f"{_as_name(self.data)}-{self.plan.body}-{self.plan.initial_epochs}"
+        name = f"{_as_name(self.data)}-{self.plan.backbone}-{self.plan.pretraining_epochs}"
         digest = hashlib.sha256(what).hexdigest()[:8]
-        return (self.store or Path()) / "bodies" / f"{name}-{digest}"
+        return (self.store or Path()) / "backbones" / f"{name}-{digest}"
+
+    @property
+    def backbone_digest(self) -> str:
+        """The checksum of its backbone's weights."""
+        return checksum("", load_file(self.backbone_folder / MODEL))
+
+    @property
+    def state_folder(self) -> Path:
+        """Where its state is kept while it is unfinished; other code does not resume from it."""
+        names = (_as_name(self.data), self.architecture.replace(":", "_"), _as_name(self.method))
+        made_by = (code() or "unknown")[:8]
+        path = Path("unfinished", made_by, *names, str(self.repetition))
+        return (self.store or Path()) / path
 
     def describe(self) -> dict[str, Any]:
-        """All that decides its result, as JSON gives it back; refuses what cannot be."""
+        """All that decides its result, as JSON returns it; refuses settings that are not valid."""
         settings: dict[str, Any] = {}
-        if self.rival:
-            settings = describe_baseline(self.rival_settings, self.settings)
-        elif self.method != INITIAL:
+        if self.baseline:
+            settings = describe_baseline(self.baseline_settings, self.settings)
+        elif self.method != PRETRAINING:
             settings = self.settings.describe()
-        initial = self.initial_settings
-        if initial is not None:
-            training = initial.training(self.settings)
-            settings["initial"] = describe_baseline(initial.rival, training)
+        pretraining = self.pretraining_settings
+        if pretraining is not None:
+            training = pretraining.training(self.settings)
+            settings["initial"] = describe_baseline(pretraining.rival, training)
         settings |= {"noise": self.noise} | ({"images": self.images} if self.images else {})
         content: dict[str, Any] = json.loads(json.dumps(settings))
         return content
 
-    @property
-    def body_digest(self) -> str:
-        """The fingerprint of the body below it, of which a repetition is to have one."""
-        return checksum("", load_file(self.body_folder / MODEL))
-
     def can_have_written(self, record: dict[str, Any]) -> bool:
-        """Whether nothing is missing from a record that is said to be its own."""
+        """Whether a record that claims to be its own is complete."""
         if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
             return False
         if record.get("status") == FAILED:
             return isinstance(record.get("reason"), str)
-        return is_complete(record, self.noise, () if self.method == INITIAL else self.images)
+        return is_complete(record, self.noise, () if self.method == PRETRAINING else self.images)
 
     def new_record(self) -> dict[str, Any]:
-        """The start of its record. Nothing in it tells one run of the cell from another."""
-        record = new_record("cell", self.describe(), self.seed)
+        """Start its record, without a date: the same run has the same record every time."""
+        record = new_record("run", self.describe(), self.seed)
         del record["date"]
-        return record | {"cell": self.key}
+        return record
 
 
-def run_cell(cell: Cell, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Train and score: the record, and the ``seconds`` of each iteration, no part of it.
+def _as_name(text: str) -> str:
+    """Make a file name that no other text has: one that had to be changed carries a digest."""
+    if re.fullmatch(r"[\w-][\w.-]*", text):
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return re.sub(r"[^\w-]+", "_", text).strip("_") + "-" + digest
 
-    With a ``store``, a cell that was interrupted goes on from its last state.
+
+def execute(run: Run, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
+    """Train and score a run, from its last state if it has a ``store`` and was interrupted.
+
+    Returns:
+        Its ``record``, and the ``seconds`` of each iteration, which differ every time.
+
     """
-    record = cell.new_record()  # first: what is committed meanwhile is not what runs
-    split = load_data(cell.data, data_dir=cell.data_dir, label=cell.label)
-    trained = _train(cell, split, callbacks)
-    seconds = _take_seconds(trained)
-    record |= _measured(trained)
-    if cell.method == INITIAL:  # a body that was there already names the code that trained it
+    record = run.new_record()  # first: a commit made meanwhile is not the code that runs
+    split = load_data(run.data, data_dir=run.data_dir, label=run.label)
+    trained = _train(run, split, callbacks)
+    del trained["result"]["seconds"]
+    seconds = [entry.pop("seconds") for entry in trained["history"]][1:]
+    record |= {name: trained[name] for name in MEASURED}
+    if run.method == PRETRAINING:  # the backbone may be there already, trained by other code
         record |= {name: trained[name] for name in ("commit", "code")}
     record["data"]["digest"] = split.digest()
-    if cell.initial_settings is not None:
-        record["body_digest"] = cell.body_digest
+    if run.pretraining_settings is not None:
+        record["backbone_digest"] = run.backbone_digest
     if record["status"] == Status.DIVERGED:
         record["status"] = FAILED
     return {"record": record, "seconds": seconds}
 
 
-def _train(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """The record of a training."""
-    data: dict[str, Any] = {"test": split.test, "name": split.name, "image": split.shape}
-    if cell.method == INITIAL:
-        return _train_body(cell, split, callbacks)
-    more: dict[str, Any] = {"callbacks": callbacks, "noise": cell.noise}
-    if cell.initial_settings is not None:
-        if not (cell.body_folder / RECORD).exists():
-            raise InputError("the initial process that trains its body has no result.")
-        more["features"] = _make_features(cell, split)
-    if cell.store is None:
-        return _train_layers(cell, split, **data, **more)
-    # States of other code are not gone on from: the record names one.
-    made_by = (code() or "unknown")[:8]
-    out = cell.store / "unfinished" / made_by / cell.path.with_suffix("")
+def _train(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """Train a backbone, or the layers of a method, and return the record of that training."""
+    if run.method == PRETRAINING:
+        return _pretrain(run, split, callbacks)
+    more: dict[str, Any] = {"callbacks": callbacks}
+    if run.pretraining_settings is not None:
+        if not (run.backbone_folder / RECORD).exists():
+            raise InputError("the pretraining of its backbone has no result.")
+        more["features"] = _make_features(run, split)
+    if run.store is None:
+        return _train_layers(run, split, **more)
+    out = run.state_folder
     trained = _resumably(
-        out, lambda resume: _train_layers(cell, split, **data, **more, out=out, resume=resume)
+        out, lambda resume: _train_layers(run, split, **more, out=out, resume=resume)
     )
     shutil.rmtree(out)
     return trained
 
 
-def _resumably(folder: Path, run: Callable[[bool], Result]) -> Result:
-    """Go on from the state in the folder if it is this run's and whole, else begin."""
+def _resumably(folder: Path, train_it: Callable[[bool], Result]) -> Result:
+    """Resume from the state in the folder if it is intact and of these settings, else start."""
     if (folder / STATE).exists():
         try:
-            return run(True)
+            return train_it(True)
         except StaleStateError:
             (folder / STATE).unlink()
-    return run(False)
+    return train_it(False)
 
 
-def _train_body(cell: Cell, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """The record of an initial process, with the errors in noise."""
-    features = _make_features(cell, split, callbacks)
-    record, initial = features.record, cell.initial_settings
-    if cell.noise and initial is not None:
-        settings = initial.training(cell.settings)
+def _pretrain(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """Train a backbone and add its errors in noise to the record."""
+    features = _make_features(run, split, callbacks)
+    record, pretraining = features.record, run.pretraining_settings
+    if run.noise and pretraining is not None:
+        settings = pretraining.training(run.settings)
         task = TrainingData.prepare(split.X, split.y, settings, split.test, image=split.shape)
-        record["result"] |= in_noise(features.network, task.parts, cell.noise)
+        record["result"] |= in_noise(features.network, task.parts, run.noise)
     return record
 
 
-def _train_layers(cell: Cell, split: Split, **arguments: Any) -> dict[str, Any]:
-    X, y = split.X, split.y
+def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
+    more |= _named(split) | {"noise": run.noise}
     model: Model
-    if cell.rival:
-        model, record = train_baseline(X, y, cell.rival_settings, cell.settings, **arguments)
+    if run.baseline:
+        settings = run.baseline_settings
+        model, record = train_baseline(split.X, split.y, settings, run.settings, **more)
     else:
-        run = train(X, y, cell.settings, **arguments)
-        model, record = run.network, run.record
-    if cell.images:
-        record["result"]["images"] = _look(model, split, cell)
+        trained = train(split.X, split.y, run.settings, **more)
+        model, record = trained.network, trained.record
+    if run.images:
+        X, _ = split.test or (split.X, split.y)
+        inputs = check_inputs(X[list(run.images)], model.scaling.centre.dtype)
+        record["result"]["images"] = {
+            "rows": run.images,
+            "levels": run.noise,
+            "probabilities": noisy_probabilities(model, inputs, run.noise),
+        }
     return record
 
 
-def _look(model: Model, split: Split, cell: Cell) -> dict[str, Any]:
-    """The class probabilities of single test samples at every level of noise."""
-    X, _ = split.test or (split.X, split.y)
-    rows = check_inputs(X[list(cell.images)], model.scaling.centre.dtype)
-    probabilities = noisy_probabilities(model, rows, cell.noise)
-    return {"rows": cell.images, "levels": cell.noise, "probabilities": probabilities}
-
-
-def _make_features(cell: Cell, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
-    initial, folder = cell.initial_settings, cell.body_folder
-    assert initial is not None
+def _make_features(run: Run, split: Split, callbacks: Sequence[Callback] = ()) -> Features:
+    """Compute the features of a backbone, which is trained first if it is not in the store."""
+    pretraining, folder = run.pretraining_settings, run.backbone_folder
+    assert pretraining is not None
+    more = _named(split) | {"callbacks": (callbacks, ())}
 
     def make(resume: bool) -> Features:
         return make_features(
-            split.X,
-            split.y,
-            initial,
-            cell.settings,
-            folder,
-            test=split.test,
-            name=split.name,
-            image=split.shape,
-            callbacks=(callbacks, ()),
-            resume=resume,
+            split.X, split.y, pretraining, run.settings, folder, **more, resume=resume
         )
 
-    # Another matrix may share the store: one of them trains a body, the other waits for it.
+    # Another matrix may share the store: one of them trains a backbone, the other waits for it.
     with FileLock(make_folder(folder) / ".training"):
         return _resumably(folder, make)
 
 
-def _measured(trained: dict[str, Any]) -> dict[str, Any]:
-    """What training adds to a record."""
-    names = ("data", "status", "reason", "plan", "n_iter", "objective", "result", "history")
-    return {name: trained[name] for name in names}
-
-
-def _take_seconds(trained: dict[str, Any]) -> list[float]:
-    """Remove all times from a record: they differ from run to run."""
-    del trained["result"]["seconds"]
-    return [entry.pop("seconds") for entry in trained["history"]][1:]
+def _named(split: Split) -> dict[str, Any]:
+    """The test part, the name and the image shape, as training takes them."""
+    return {"test": split.test, "name": split.name, "image": split.shape}

@@ -4,19 +4,23 @@ data = ["digits", "mnist"]
 architectures = ["f3nn:1000-1000"]
 methods = ["relu", "ste", "bcd", "ste-fast"]
 seeds = 3
-noise = [0, 0.1, 0.2]          # perhaps: levels at which the test error is measured as well
-images = [0, 7]                # perhaps: test samples whose class probabilities are kept, in noise
-paired = true                  # perhaps: repetition k of every method has the seed k
 
-[train]                        # perhaps: options of every method's training
+All other entries are optional:
+
+noise = [0, 0.1, 0.2]          # levels at which the test error is measured as well
+images = [0, 7]                # test samples whose class probabilities are kept, in noise
+paired = true                  # repetition k of every method has the seed k
+label = "kind"                 # the label column of .csv files
+
+[train]                        # options of training, for every method
 epochs = 10
-[rivals]                       # perhaps: options of every rival
+[baselines]                    # options of every baseline
 smoothing = 0.0
-[bcd]                          # perhaps: options of every 0/1 network that BCD trains
+[bcd]                          # options of every 0/1 network that BCD trains
 keep = 0.9
-[initial]                      # perhaps: options of initial processes
+[pretraining]                  # options of the pretraining of backbones
 batch = 64
-[variants.ste-fast]            # perhaps: methods of its own
+[variants.ste-fast]            # a method of its own
 method = "ste"
 learning_rate = 3e-3
 """
@@ -25,20 +29,23 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from paper.matrix.methods import METHODS, Method, variant
-from paper.matrix.run import SHARED, Cell, check_initial
+from paper.matrix.run import PRETRAINING_OPTIONS, SHARED, Run
+from zeroone.pretraining import InitialSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of
 
 LISTS = ("data", "architectures", "methods")
+TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
+OLD_NAMES = {"rivals": "baselines", "initial": "pretraining"}
 NAMED = {
     "hidden": "the architecture",
     "body": "the architecture",
     "activation": "the method",
-    "seed": "the seed that comes from the cell",
+    "seed": "the seed that comes from the run",
 }
 
 
@@ -55,14 +62,14 @@ class Spec:
     paired: bool = False
     label: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
-    rivals: dict[str, Any] = field(default_factory=dict)
+    baselines: dict[str, Any] = field(default_factory=dict)
     bcd: dict[str, Any] = field(default_factory=dict)
-    initial: dict[str, Any] = field(default_factory=dict)
+    pretraining: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
-        """From a TOML file."""
+        """Read a TOML file."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -73,7 +80,8 @@ class Spec:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Spec":
-        """From what a TOML file holds."""
+        """Check and take the content of a TOML file."""
+        content = {OLD_NAMES.get(name, name): value for name, value in content.items()}
         for name, value in content.items():
             _check_entry(name, value)
         for name in LISTS:
@@ -91,51 +99,53 @@ class Spec:
             count("every test sample of images", row, least=0)
         if self.images and not self.noise:
             raise InputError("images are looked at in noise: give its levels, noise = [...].")
-        tables = {"train": self.train, "rivals": self.rivals, "bcd": self.bcd, **self.variants}
-        tables["initial"] = self.initial
+        tables = {name: getattr(self, name) for name in TABLES} | self.variants
         for table, options in tables.items():
-            _refuse_named(table, options)
-        check_initial(self.initial)
+            for name in NAMED.keys() & (options if isinstance(options, dict) else {}):
+                raise InputError(
+                    f"{name} in [{table}] would contradict {NAMED[name]}: leave it out."
+                )
+        for name in self.pretraining:
+            one_of("option of pretraining", name, PRETRAINING_OPTIONS)
+        InitialSettings("small", 1, **self.pretraining)
         for name in self.methods:
             one_of("method", name, self.known_methods)
 
     @cached_property
     def known_methods(self) -> dict[str, Method]:
-        """Those that everybody has, and the spec's own."""
+        """All methods by name, with the spec's own."""
         return METHODS | {name: variant(name, options) for name, options in self.variants.items()}
 
-    def cells(self, data_dir: Path | None = None) -> list[Cell]:
-        """All of them, the first repetition of each first; refuses settings that cannot be.
+    def runs(self, data_dir: Path | None = None) -> list[Run]:
+        """List all runs, repetition by repetition, and each backbone's before those on it.
 
-        The cell of an initial process comes before those on its body.
+        Raises:
+            InputError: Settings are not valid.
+
         """
-        for name in ("bcd", "relu", *self.variants):  # also what no row uses
-            self._cell(self.data[0], "f3nn", name, 0, data_dir).describe()
-        cells = [
-            self._cell(data, architecture, name, repetition, data_dir)
-            for repetition, data, architecture, name in product(
-                range(self.seeds), self.data, self.architectures, self.methods
-            )
-        ]
-        for cell in cells:
-            cell.describe()
-        return with_bodies(cells)
+        for name in ("bcd", "relu", *self.variants):  # check also what no row uses
+            self._run(0, self.data[0], "f3nn", name, data_dir).describe()
+        names = product(range(self.seeds), self.data, self.architectures, self.methods)
+        runs = [self._run(*each, data_dir) for each in names]
+        for run in runs:
+            run.describe()
+        return with_backbones(runs)
 
-    def _cell(
-        self, data: str, architecture: str, name: str, repetition: int, data_dir: Path | None
-    ) -> Cell:
+    def _run(
+        self, repetition: int, data: str, architecture: str, name: str, data_dir: Path | None
+    ) -> Run:
         method = self.known_methods[name]
-        options = self.train | (self.rivals if method.rival else self.bcd) | method.options
+        options = self.train | (self.baselines if method.baseline else self.bcd) | method.options
         if self.paired:
             options = {"seed": repetition} | options
-        return Cell(
+        return Run(
             data,
             architecture,
             name,
             repetition,
-            method.rival,
+            method.baseline,
             options,
-            self.initial,
+            self.pretraining,
             noise=self.noise,
             images=self.images,
             data_dir=data_dir,
@@ -143,36 +153,35 @@ class Spec:
         )
 
 
-def with_bodies(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells, each body's before the first one on it."""
-    both = [[cell] if cell.below is None else [cell.below, cell] for cell in cells]
-    distinct = list(dict.fromkeys(chain.from_iterable(both)))
-    if len({cell.path for cell in distinct}) < len(distinct):
+def with_backbones(runs: Iterable[Run]) -> list[Run]:
+    """Put the run of each backbone before the first one on it."""
+    distinct: dict[Run, None] = {}
+    for run in runs:
+        if run.backbone_run is not None:
+            distinct.setdefault(run.backbone_run)
+        distinct.setdefault(run)
+    if len({tuple(run.key.values()) for run in distinct}) < len(distinct):
         raise InputError(
-            f"methods on one body share its {', '.join(SHARED)}: give these in [train] only."
+            f"methods on one backbone share its {', '.join(SHARED)}: give these in [train] only."
         )
-    return distinct
+    return list(distinct)
 
 
 def _check_entry(name: str, value: Any) -> None:
+    """Refuse an entry of a TOML file that has an unknown name or the wrong type."""
     one_of("entry of a run matrix", name, [f.name for f in fields(Spec)])
-    if name in LISTS and not (isinstance(value, list) and all(isinstance(v, str) for v in value)):
+    if name in LISTS and not _is_list(value, str):
         raise InputError(f"a run matrix needs {name}, a list of names.")
-    if name in ("noise", "images") and not (
-        isinstance(value, list) and all(isinstance(v, int | float) for v in value)
-    ):
+    if name in ("noise", "images") and not _is_list(value, int | float):
         example = "levels, such as [0, 0.1]" if name == "noise" else "test samples, such as [0, 7]"
         raise InputError(f"{name} must be a list of {example}.")
     if name == "paired" and not isinstance(value, bool):
         raise InputError("paired must be true or false.")
     if name == "label" and not isinstance(value, str):
         raise InputError("label must be the name of a column.")
-    if name in ("train", "rivals", "bcd", "initial", "variants") and not isinstance(value, dict):
+    if name in TABLES and not isinstance(value, dict):
         raise InputError(f"{name} must be a table of a run matrix, [{name}].")
 
 
-def _refuse_named(table: str, options: Any) -> None:
-    """What the names of a cell already say must not be said otherwise."""
-    for name in options if isinstance(options, dict) else ():
-        if name in NAMED:
-            raise InputError(f"{name} in [{table}] would contradict {NAMED[name]}: leave it out.")
+def _is_list(value: Any, kind: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)

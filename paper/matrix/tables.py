@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from paper.matrix.matrix import Matrix
-from paper.matrix.methods import INITIAL, METHODS, Method
-from paper.matrix.run import FAILED, Cell
+from paper.matrix.methods import METHODS, PRETRAINING, Method
+from paper.matrix.run import FAILED, Run
 from paper.printed_numbers import paper_flops
 
 ERRORS = ("train_error", "validation_error", "test_error", "train_top5_error", "test_top5_error")
@@ -21,63 +21,60 @@ HEADINGS = {
     "test_error": "test error",
     "test_top5_error": "top-5",
 }
+OPERATIONS = {"macs": "MACs", "additions": "additions", "word_operations": "1-bit words"}
+Row = dict[str, Any]
 
 
-def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[dict[str, Any]]:
-    """One row for each data, architecture and method: mean and deviation over the repetitions."""
+def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[Row]:
+    """Make a row for each data set, architecture and method: means over the repetitions.
+
+    The row of a backbone comes first in the group of those on it.
+    """
+    groups: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for run in matrix.runs:
+        if run.method == PRETRAINING:
+            continue
+        by_method = groups.setdefault((run.data, run.architecture), {})
+        if run.backbone_run and run.backbone_run not in by_method.setdefault(PRETRAINING, []):
+            by_method[PRETRAINING].append(run.backbone_run)
+        by_method.setdefault(run.method, []).append(run)
     times = matrix.times()
-    rows = []
-    cells = sorted(matrix.cells, key=_order(matrix))
-    for (data, architecture), group in groupby(cells, lambda c: (c.data, c.architecture)):
-        by_method: dict[str, list[Cell]] = {}
-        for cell in group:
-            if cell.below:  # the body's line comes first in every table on it
-                bodies = by_method.setdefault(INITIAL, [])
-                bodies += [cell.below] if cell.below not in bodies else []
-            if cell.method != INITIAL:
-                by_method.setdefault(cell.method, []).append(cell)
-        for method, members in by_method.items():
-            named = {"data": data, "architecture": architecture, "method": method}
-            named["label"] = _label(method, methods)
-            rows.append(named | _row(matrix, members, times))
-    return rows
-
-
-def _row(matrix: Matrix, members: list[Cell], times: dict[Cell, float]) -> dict[str, Any]:
-    """What the repetitions of a cell gave."""
-    records = [matrix.records[cell] for cell in members if cell in matrix.records]
-    good = [record["result"] for record in records if record["status"] != FAILED]
-    first = members[0]
-    row: dict[str, Any] = {
-        "n": len(good),
-        "planned": len(members),
-        "failed": [record["reason"] for record in records if record["status"] == FAILED],
-        "paper_flops_millions": paper_flops(first.data, first.architecture, first.method),
-    }
-    if good:
-        row |= _means(good) | {"seeds": [r["seed"] for r in records if r["status"] != FAILED]}
-        seconds = [times[cell] for cell in members if cell in times]
-        row["seconds_per_iteration"] = statistics.median(seconds) if seconds else None
-    return row
+    return [
+        {"data": data, "architecture": architecture, "method": method}
+        | {"label": _label(method, methods)}
+        | _summary(matrix, runs, times)
+        for (data, architecture), by_method in groups.items()
+        for method, runs in by_method.items()
+    ]
 
 
 def _label(method: str, methods: dict[str, Method]) -> str:
-    if method == INITIAL:
+    if method == PRETRAINING:
         return "initial process (Adam)"
     return methods[method].label if method in methods else method
 
 
-def _order(matrix: Matrix) -> Any:
-    """By data, architecture and method, in the order in which the matrix names them."""
-    place: dict[Any, int] = {}
-    for cell in matrix.cells:
-        for name in ((1, cell.data), (2, cell.architecture), (3, cell.method)):
-            place.setdefault(name, len(place))
-    return lambda c: (place[1, c.data], place[2, c.architecture], place[3, c.method])
+def _summary(matrix: Matrix, runs: list[Run], times: dict[Run, float]) -> Row:
+    """Sum up the repetitions of a run."""
+    records = [matrix.records[run] for run in runs if run in matrix.records]
+    good = [record for record in records if record["status"] != FAILED]
+    first = runs[0]
+    row: Row = {
+        "n": len(good),
+        "planned": len(runs),
+        "failed": [record["reason"] for record in records if record["status"] == FAILED],
+        "paper_flops_millions": paper_flops(first.data, first.architecture, first.method),
+    }
+    if good:
+        row |= _means([record["result"] for record in good])
+        row["seeds"] = [record["seed"] for record in good]
+        seconds = [times[run] for run in runs if run in times]
+        row["seconds_per_iteration"] = statistics.median(seconds) if seconds else None
+    return row
 
 
-def _means(results: list[dict[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _means(results: list[dict[str, Any]]) -> Row:
+    row: Row = {}
     for name in ERRORS:
         values = [result[name] for result in results if name in result]
         if values:
@@ -100,79 +97,78 @@ def _means(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean_and_deviation(values: list[float]) -> dict[str, Any]:
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "deviation": spread, "values": values}
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "deviation": deviation, "values": values}
 
 
-def print_summary(rows: list[dict[str, Any]]) -> None:
-    """For each data set and architecture: errors, then sizes, then errors in noise."""
+def print_summary(rows: list[Row]) -> None:
+    """Print errors, sizes and errors in noise of each data set and architecture."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
     for (data, architecture), group in groupby(rows, lambda r: (r["data"], r["architecture"])):
-        members, name = list(group), escape(f"{data}, {architecture}")
-        console.print(f"\n{name}: errors")
-        console.print(_error_table(members))
-        if any("macs" in row for row in members):
-            console.print(f"\n{name}: what is left, and what a prediction takes")
-            console.print(_size_table(members))
+        members = list(group)
+        tables = {"errors": _error_table(members)}
+        if sized := [row for row in members if "macs" in row]:
+            tables["what is left, and what a prediction takes"] = _size_table(sized)
         if noisy := [row for row in members if "noise" in row]:
-            console.print(f"\n{name}: {noisy[0]['noise']['part']} error in noise")
-            console.print(_noise_table(noisy))
+            levels = [f"{level:g}" for level in noisy[0]["noise"]["levels"]]
+            lines = [map(percent, row["noise"]["errors"]) for row in noisy]
+            tables[f"{noisy[0]['noise']['part']} error in noise"] = _table(levels, noisy, lines)
+        for title, table in tables.items():
+            console.print(f"\n{escape(f'{data}, {architecture}')}: {title}")
+            console.print(table)
 
 
-def _new_table(headings: Iterable[str]) -> Table:
+def _table(headings: Iterable[str], rows: list[Row], lines: Iterable[Iterable[str]]) -> Table:
+    """Make a table of methods: ``lines`` are the entries of ``rows`` after the label."""
     table = Table()
     table.add_column("method")
     for heading in headings:
         table.add_column(heading, justify="right")
+    for row, line in zip(rows, lines, strict=True):
+        table.add_row(escape(row["label"]), *line)
     return table
 
 
-def _error_table(rows: list[dict[str, Any]]) -> Table:
+def _error_table(rows: list[Row]) -> Table:
     shown = [name for name in HEADINGS if any(name in row for row in rows)]
-    table = _new_table(["n", *(HEADINGS[name] for name in shown), "s/epoch"])
+    lines = []
     for row in rows:
-        n = f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
-        errors = [percent(row.get(name)) for name in shown]
         seconds = row.get("seconds_per_iteration")
         timing = "" if seconds is None else f"{seconds:.2g}"
-        table.add_row(escape(row["label"]), n, *errors, timing)
-    return table
+        lines.append([counted(row), *(percent(row.get(name)) for name in shown), timing])
+    return _table(["n", *(HEADINGS[name] for name in shown), "s/epoch"], rows, lines)
 
 
-def _size_table(rows: list[dict[str, Any]]) -> Table:
-    printed = any(row["paper_flops_millions"] for row in rows)
-    headings = ["units", "parameters", "MACs", "additions", "1-bit words"]
-    table = _new_table(headings + ["paper's FLOPs"] * printed)
-    for row in rows:
-        if "macs" not in row:
-            continue
+def _size_table(rows: list[Row]) -> Table:
+    flops = [row["paper_flops_millions"] for row in rows]
+    lines = []
+    for row, theirs in zip(rows, flops, strict=True):
         units = "-".join(f"{layer:.0f}" for layer in row["active_units"]) or "none"
-        names = ("parameters", "macs", "additions", "word_operations")
-        flops = row["paper_flops_millions"]
-        theirs = [f"{flops:g}M" if flops else ""] if printed else []
-        table.add_row(escape(row["label"]), units, *(f"{row[n]:,.0f}" for n in names), *theirs)
-    return table
+        printed = [f"{theirs:g}M" if theirs else ""] if any(flops) else []
+        lines.append(
+            [units, *(f"{row[name]:,.0f}" for name in ("parameters", *OPERATIONS)), *printed]
+        )
+    headings = ["units", "parameters", *OPERATIONS.values()] + ["paper's FLOPs"] * any(flops)
+    return _table(headings, rows, lines)
 
 
-def _noise_table(rows: list[dict[str, Any]]) -> Table:
-    table = _new_table([f"{level:g}" for level in rows[0]["noise"]["levels"]])
-    for row in rows:
-        table.add_row(escape(row["label"]), *map(percent, row["noise"]["errors"]))
-    return table
+def counted(row: Row) -> str:
+    """Write the number of results, '3', or '2 of 3' if some are missing."""
+    return f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
 
 
 def percent(value: dict[str, Any] | None) -> str:
-    """'1.53 +- 0.04%', without the spread if there is none, nothing for nothing."""
+    """Write '1.53 +- 0.04%', without the deviation if there is none; nothing for None."""
     if value is None:
         return ""
-    spread = "" if value["deviation"] is None else f" +- {100 * value['deviation']:.2f}"
-    return f"{100 * value['mean']:.2f}{spread}%"
+    deviation = "" if value["deviation"] is None else f" +- {100 * value['deviation']:.2f}"
+    return f"{100 * value['mean']:.2f}{deviation}%"
 
 
-def failures(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """One sentence for each method that has failed cells."""
+def failures(rows: Iterable[Row]) -> list[str]:
+    """Write a sentence for each failed run."""
     return [
         f"{row['data']}, {row['architecture']}, {row['method']}: {reason}"
         for row in rows

@@ -1,6 +1,7 @@
-"""A pool of processes, one for each task: its threads, memory and failures are its own.
+"""Worker processes, one for each task, with their own threads, memory and failures.
 
-A task that raises, runs out of memory or is killed fails alone, with its reason.
+A task that raises, runs out of memory or is killed fails alone, with its reason. (The standard
+library's ``ProcessPoolExecutor`` would fail all tasks with it, and keep the exit code to itself.)
 """
 
 import os
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import (
     connection,
-    current_process,
     get_all_start_methods,
     get_context,
     parent_process,
@@ -28,11 +28,11 @@ from zeroone.training import Callback
 from zeroone.utils.checks import InputError
 from zeroone.utils.malloc import keep_freed_memory
 
-# A forked child would inherit the parent's threads half-way; those of a server that has none, but
-# has imported torch, start at once.
+# Forking this process would copy its threads half-way. A server that has imported torch and has no
+# threads starts processes at once.
 SERVED = "forkserver" in get_all_start_methods()
 STARTS: Any = get_context("forkserver" if SERVED else "spawn")
-# What a cell would import, besides itself, when it loads embedded data and makes an optimizer.
+# All that a run imports when it loads embedded data and makes an optimizer.
 PRELOADED = ["paper.matrix.run", "sklearn.datasets", "torch._dynamo"]
 REPORT_EVERY = 0.5  # seconds
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,12 +46,12 @@ class Progress:
 
     task: Any
     done: float  # share
-    error: float | None = None  # of the test or else the training part, so far
+    error: float | None = None  # of the test part, or of the training part without one
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A task's result, or why there is none."""
+    """The result of a task, or the reason why there is none."""
 
     task: Any
     seconds: float
@@ -61,10 +61,10 @@ class Ended:
 
 
 class Reporter(Callback):
-    """Sends the progress of training to the parent. If that is gone, so is the reason to go on."""
+    """Sends the progress of a task to the parent process."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.sent, self.total, self.error = pipe, 0.0, 1, None
+    def __init__(self, task: Any, pipe: Connection) -> None:
+        self.task, self.pipe, self.sent, self.total, self.error = task, pipe, 0.0, 1, None
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002, D102
         self.total = total
@@ -77,38 +77,39 @@ class Reporter(Callback):
         self._send(entry["iteration"] / self.total)
 
     def _send(self, done: float) -> None:
-        if time.monotonic() - self.sent < REPORT_EVERY:
-            return
-        self.sent = time.monotonic()
-        _tell(self.pipe, "progress", (done, self.error))
+        if time.monotonic() - self.sent >= REPORT_EVERY:
+            self.sent = time.monotonic()
+            _tell(self.pipe, Progress(self.task, done, self.error))
 
 
-def _tell(pipe: Connection, kind: str, content: Any) -> None:
-    """Say it to the parent; if that listens no more, it is over, and there is nothing to say."""
+def _tell(pipe: Connection, event: Any) -> None:
+    """Send an event to the parent process; without a listener, end this process silently."""
     try:
-        pipe.send((kind, content))
+        pipe.send(event)
     except OSError:
         os._exit(1)
 
 
 def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
-    """Run in a process of its own."""
+    """Run a task, in a process of its own."""
     import torch
 
+    began = time.monotonic()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _tell(pipe, "started", None)
-    # A server that something else has started knows no such variables.
+    _tell(pipe, None)  # it has begun
+    # Other code may have started the server, without these variables.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     torch.set_num_threads(threads)
     keep_freed_memory()
+    how: dict[str, Any]
     try:
-        _tell(pipe, "result", work(task, [Reporter(pipe)]))
+        how = {"result": work(task, [Reporter(task, pipe)])}
     except Exception as error:
-        _tell(pipe, "failure", (_reason(error), traceback.format_exc()))
+        how = {"failure": _reason(error), "details": traceback.format_exc()}
+    _tell(pipe, Ended(task, time.monotonic() - began, **how))
 
 
 def _end_with_parent() -> None:
-    """What nobody waits for need not be finished."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -116,6 +117,7 @@ def _end_with_parent() -> None:
 
 
 def _reason(error: Exception) -> str:
+    """Say in one line why a task raised."""
     first = (str(error).splitlines() or [""])[0]
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"out of memory: {first}" if first else "out of memory"
@@ -123,6 +125,7 @@ def _reason(error: Exception) -> str:
 
 
 def _why_it_died(exit_code: int | None) -> str:
+    """Say in one line why a process ended without a result."""
     if exit_code is not None and exit_code < 0:
         known = {s.value: s.name for s in signal.Signals}
         name = known.get(-exit_code, f"signal {-exit_code}")
@@ -131,7 +134,7 @@ def _why_it_died(exit_code: int | None) -> str:
     return f"its process ended with exit code {exit_code} and no result"
 
 
-class _Running:
+class _Worker:
     """A task and its process."""
 
     def __init__(self, work: Work, task: Any, threads: int) -> None:
@@ -139,93 +142,73 @@ class _Running:
         self.pipe, theirs = STARTS.Pipe(duplex=False)
         arguments = (work, task, threads, theirs)
         self.process: BaseProcess = STARTS.Process(target=_child, args=arguments, daemon=True)
-        with _thread_variables(threads), _deaf_to_interrupts():
+        with _starting(threads):
             self.process.start()
         theirs.close()
 
     def receive(self) -> Progress | Ended | None:
-        """The next thing that it says (None for its start); its end, if it says nothing more."""
+        """Return the next event, None for its start; its end, if it died without a word."""
+        event: Progress | Ended | None
         try:
-            kind, content = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died in the middle of a sentence
+            event = self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died while it sent an event
             self.process.join()
             if not self.started and self.process.exitcode == 1:
                 raise InputError(
-                    "a process for a cell ended before it began; a script that runs matrices does "
+                    "a process for a run ended before it began; a script that runs matrices does "
                     "so under if __name__ == '__main__':, since the processes import it."
                 ) from None
-            return self._ended(failure=_why_it_died(self.process.exitcode))
-        if kind == "started":
-            self.started = True
-            return None
-        if kind == "progress":
-            return Progress(self.task, *content)
+            seconds = time.monotonic() - self.began
+            event = Ended(self.task, seconds, failure=_why_it_died(self.process.exitcode))
+        self.started = True
+        if isinstance(event, Ended):
+            self.process.join()
+            self.pipe.close()
+        return event
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.process.kill()
         self.process.join()
-        if kind == "result":
-            return self._ended(result=content)
-        return self._ended(failure=content[0], details=content[1])
-
-    def _ended(self, **how: Any) -> Ended:
         self.pipe.close()
-        return Ended(self.task, time.monotonic() - self.began, **how)
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A process starts deaf if its parent is: Ctrl-C reaches all of them, the parent decides.
+def _starting(threads: int) -> Iterator[None]:
+    """Set what a new process (or the server of all) inherits: its threads, and no Ctrl-C.
 
-    The signal is blocked, not ignored, and one that another thread takes is put off: what comes
-    meanwhile is heard afterwards.
+    Ctrl-C reaches all processes, and the parent decides. The signal is blocked rather than ignored,
+    so that the parent gets it afterwards.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Ctrl-C matters in the main thread only
-        return
-    resource_tracker.ensure_running()  # its start would end our blocking
-    heard: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what has waited is heard here
-        signal.signal(signal.SIGINT, handler)
-        if heard:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _thread_variables(threads: int) -> Iterator[None]:
-    """Libraries read them when a process (or the server of all) starts."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in THREAD_VARIABLES:
+            del os.environ[name]
+        os.environ.update(before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def run_tasks(
-    work: Work, tasks: Iterable[Any], *, jobs: int, threads: int
+    work: Work, tasks: Iterable[Any], jobs: int, threads: int
 ) -> Generator[Progress | Ended]:
-    """Run ``work(task, callbacks)`` for every task, ``jobs`` at a time; yields what happens.
+    """Run ``work(task, callbacks)`` for every task, ``jobs`` at a time; yield what happens.
 
     Leaving the loop early (an exception, Ctrl-C) ends the processes.
     """
-    if getattr(current_process(), "_inheriting", False):
-        raise InputError("processes for cells begin under if __name__ == '__main__':.")
     if SERVED:
         STARTS.set_forkserver_preload(PRELOADED)
-    waiting, running = deque(tasks), dict[Any, _Running]()
+    waiting, running = deque(tasks), dict[Any, _Worker]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 task = waiting.popleft()
                 try:
-                    new = _Running(work, task, threads)
+                    new = _Worker(work, task, threads)
                 except OSError as error:
                     yield Ended(task, 0.0, failure=f"no process for it: {error.strerror}")
                 else:
@@ -237,20 +220,18 @@ def run_tasks(
                 if news is not None:
                     yield news
     finally:
-        for left in running.values():
-            left.process.kill()
-            left.process.join()
-            left.pipe.close()
+        for worker in running.values():
+            worker.kill()
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def fitting_jobs(jobs: int | None, threads: int) -> int:
-    """As many as the cores carry with so many threads each, or fewer if fewer were asked for."""
+    """The number of jobs that fit the cores at so many threads each, at most ``jobs``."""
     most = max(1, usable_cores() // threads)
     return most if jobs is None else min(jobs, most)

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, each by one command, from records only."""
+"""Reproduce the tables and figures of the paper, from records only."""

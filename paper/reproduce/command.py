@@ -1,4 +1,4 @@
-"""``zeroone reproduce``: run what is missing, then write tables, figures and the page."""
+"""``zeroone reproduce``: execute missing runs, then write tables, figures and the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +30,10 @@ def reproduce(
     page: Path | None = None,
     data_dir: Path | None = None,
 ) -> int:
-    """Give the number of cells that failed.
+    """Reproduce a target, or all of them, and return the number of runs that failed.
 
-    ``only`` and ``methods``: what to run, all if empty; the others' records are used as they are.
-    Without ``run`` all are.
+    ``only`` and ``methods`` choose what to run, everything if empty. Without ``run`` nothing is
+    trained. All records in the folder ``out`` are used, whatever is run.
     """
     names = list(TARGETS) if one_of("target", target, [*TARGETS, ALL]) == ALL else [target]
     needed = list(dict.fromkeys(p for name in names for p in TARGETS[name].protocols))
@@ -53,7 +53,7 @@ def reproduce(
     if run:
         _run(chosen, effort, methods or known, only_failed=only_failed)
     make_folder(out)
-    # The page shows all there is: also what earlier commands have left here.
+    # The page also shows what earlier commands have recorded here.
     recorded = {p for p, r in results.items() if r.rows_done}
     shown = [n for n, each in TARGETS.items() if n in names or recorded & set(each.protocols)]
     made = {n: make(n, [results[p] for p in TARGETS[n].protocols], out, data_dir) for n in shown}
@@ -76,18 +76,18 @@ def _print(name: str, made: Made, out: Path) -> None:
 def _run(
     results: list[Results], effort: Effort, methods: Sequence[str], *, only_failed: bool
 ) -> None:
-    """All data are looked at before the first cell runs. Bodies are those of the methods' cells."""
+    """Execute the runs of these methods, and of their backbones, once all data are checked."""
     plans = []
     for r in results:
         todo = r.matrix.failed if only_failed else r.matrix.missing
-        wanted = {cell for cell in r.matrix.cells if cell.method in methods}
-        wanted |= {cell.below for cell in wanted if cell.below is not None}
-        plans.append((r, [cell for cell in todo if cell in wanted]))
+        wanted = {run for run in r.matrix.runs if run.method in methods}
+        wanted |= {run.backbone_run for run in wanted if run.backbone_run is not None}
+        plans.append((r, [run for run in todo if run in wanted]))
     for r, todo in plans:
         check_data(r.matrix, todo)
     for r, todo in plans:
         if todo:
-            say(f"{r.protocol.title}: {len(todo)} of {len(r.matrix.cells)} cells to run")
+            say(f"{r.protocol.title}: {len(todo)} of {len(r.matrix.runs)} runs to do")
             effort.run(r.matrix, todo)
-        for cell in r.matrix.failed:
-            say(f"failed: {cell}: {r.matrix.records[cell]['reason']}")
+        for run in r.matrix.failed:
+            say(f"failed: {run}: {r.matrix.records[run]['reason']}")

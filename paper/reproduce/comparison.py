@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from paper.matrix.methods import INITIAL
+from paper.matrix.methods import PRETRAINING
+from paper.matrix.tables import OPERATIONS, Row, counted
 from paper.printed_numbers import printed
 from paper.reproduce.results import Results
 from paper.reproduce.text_tables import Entry, TextTable
@@ -13,8 +14,8 @@ ERRORS = {
     "test_error": "test error (%)",
     "test_top5_error": "top-5 error (%)",
 }
-NEAR = 0.02  # relative: a difference of an error that is not worth a note
-# The letters of notes, by what they explain; ``papers_`` those of the paper's row.
+NEAR = 0.02  # a relative difference of errors that needs no note
+# The letters of notes, by what they explain; ``papers_`` marks those of the paper's row.
 MARKS = {
     "error": "a",
     "papers_error": "b",
@@ -27,7 +28,7 @@ MARKS = {
 
 
 def compare_with_paper(results: Results) -> list[TextTable]:
-    """One table an architecture: every method, the printed number beside each of ours."""
+    """Make a table for each architecture: every method, with the printed numbers beside ours."""
     architectures = dict.fromkeys(row["architecture"] for row in results.rows)
     return [_text_table(results, name) for name in architectures]
 
@@ -44,8 +45,7 @@ def _text_table(results: Results, architecture: str) -> TextTable:
         _line(row, theirs, errors, best) for row, theirs in zip(rows, printed_rows, strict=True)
     ]
     headings = ["method", "n", *(h for name in errors for h in (ERRORS[name], "paper"))]
-    headings += ["units", "paper", "parameters", "paper"]
-    headings += ["MACs", "additions", "1-bit words", "paper's FLOPs"]
+    headings += ["units", "paper", "parameters", "paper", *OPERATIONS.values(), "paper's FLOPs"]
     if not any(printed_rows):
         ours = [k for k, heading in enumerate(headings) if not heading.startswith("paper")]
         headings, lines = [headings[k] for k in ours], [[line[k] for k in ours] for line in lines]
@@ -55,62 +55,61 @@ def _text_table(results: Results, architecture: str) -> TextTable:
 
 
 def errors_in_noise(results: Results) -> list[TextTable]:
-    """One table: the test error of every method at every level of noise."""
+    """Make one table: the test error of every method at every noise level."""
     rows = [row for row in results.rows if "noise" in row]
     if not rows:
         return []
-    levels = rows[0]["noise"]["levels"]
-    means = [[entry["mean"] for entry in row["noise"]["errors"]] for row in rows]
-    complete = not results.lacking
-    methods = [k for k, row in enumerate(rows) if row["method"] != INITIAL]
-    best = [min(means[k][j] for k in methods) if complete else None for j in range(len(levels))]
+    levels = [f"{level:g}" for level in rows[0]["noise"]["levels"]]
+    errors = [dict(zip(levels, row["noise"]["errors"], strict=True)) for row in rows]
+    title = f"{results.protocol.title}: test error (%) by the deviation of the noise"
+    return [_error_table(results, title, levels, rows, errors)]
+
+
+def errors_by_pretraining_epochs(results: Results) -> list[TextTable]:
+    """Make one table: the test error of every method after each number of pretraining epochs."""
+    by_method = [results.by_pretraining_epochs(name) for name in results.protocol.spec.methods]
+    epochs = sorted({each for rows in by_method for each in rows})
+    if not epochs:
+        return []
+    errors = [{str(e): rows[e].get("test_error") for e in epochs} for rows in by_method]
+    # A row for all epochs: its count is that of every one of them, if they differ.
+    firsts = [rows[epochs[0]] for rows in by_method]
+    counts = [", ".join(dict.fromkeys(counted(rows[e]) for e in epochs)) for rows in by_method]
+    title = f"{results.protocol.title}: test error (%) by epochs of the initial process"
+    return [_error_table(results, title, list(map(str, epochs)), firsts, errors, counts)]
+
+
+def _error_table(
+    results: Results,
+    title: str,
+    columns: list[str],
+    rows: list[Row],
+    errors: list[dict[str, Any]],
+    counts: list[str] | None = None,
+) -> TextTable:
+    """Make a table of errors by column; the lowest is in bold once all runs have a result."""
+    methods = [k for k, row in enumerate(rows) if row["method"] != PRETRAINING]
+    best: dict[str, float] = {}
+    if not results.lacking:
+        best = {name: min(errors[k][name]["mean"] for k in methods) for name in columns}
     lines = []
     for k, row in enumerate(rows):
-        errors = [
-            Entry(percent(error), best=k in methods and error["mean"] == best[j])
-            for j, error in enumerate(row["noise"]["errors"])
-        ]
-        lines.append([Entry(row["label"]), Entry(_n(row)), *errors])
-    title = f"{results.protocol.title}: test error (%) by the deviation of the noise"
-    return [TextTable(title, ["method", "n", *(f"{level:g}" for level in levels)], lines)]
-
-
-def errors_by_initial_epochs(results: Results) -> list[TextTable]:
-    """One table: the test error of every method after each number of epochs below it."""
-    spec, lines = results.protocol.spec, []
-    rows = {method: results.by_initial_epochs(method) for method in spec.methods}
-    shown = {epochs for of_method in rows.values() for epochs in of_method}
-    best = {
-        epochs: min(of_method[epochs]["test_error"]["mean"] for of_method in rows.values())
-        for epochs in (shown if not results.lacking else ())
-    }
-    for of_method in rows.values():
-        errors = [of_method[epochs].get("test_error") for epochs in sorted(shown)]
-        entries = [
-            Entry(percent(error), best=error is not None and error["mean"] == best.get(epochs))
-            for epochs, error in zip(sorted(shown), errors, strict=True)
-        ]
-        counts = dict.fromkeys(_n(of_method[epochs]) for epochs in sorted(shown))
-        label = next(iter(of_method.values()))["label"]
-        lines.append([Entry(label), Entry(", ".join(counts)), *entries])
-    title = f"{results.protocol.title}: test error (%) by epochs of the initial process"
-    return [TextTable(title, ["method", "n", *map(str, sorted(shown))], lines)] if lines else []
-
-
-def _n(row: dict[str, Any]) -> str:
-    return f"{row['n']}" if row["n"] == row["planned"] else f"{row['n']} of {row['planned']}"
+        found = [(errors[k][name], best.get(name) if k in methods else None) for name in columns]
+        entries = [Entry(percent(e), best=e is not None and e["mean"] == low) for e, low in found]
+        lines.append([Entry(row["label"]), Entry(counts[k] if counts else counted(row)), *entries])
+    return TextTable(title, ["method", "n", *columns], lines)
 
 
 def _printed(results: Results, method: str) -> dict[str, float]:
-    """What the paper prints of a method: of the row that stands for it."""
+    """What the paper prints of a method; our default has no row in it."""
     if results.protocol.paper is None or method == "bcd":
         return {}
     return printed(*results.protocol.paper, "bcd" if method == PAPERS_ROW else method)
 
 
-def _best(rows: list[dict[str, Any]], errors: list[str]) -> dict[str, float]:
-    """The lowest mean of each error, once all cells are there to compare: of one seed, none is."""
-    methods = [row for row in rows if row["method"] != INITIAL]
+def _best(rows: list[Row], errors: list[str]) -> dict[str, float]:
+    """The lowest mean of each error, if all runs have a result and there are several seeds."""
+    methods = [row for row in rows if row["method"] != PRETRAINING]
     if any(row["n"] < max(2, row["planned"]) for row in methods):
         return {}
     means = {name: [row[name]["mean"] for row in methods if name in row] for name in errors}
@@ -118,21 +117,21 @@ def _best(rows: list[dict[str, Any]], errors: list[str]) -> dict[str, float]:
 
 
 def _line(
-    row: dict[str, Any], theirs: dict[str, float], errors: list[str], best: dict[str, float]
+    row: Row, theirs: dict[str, float], errors: list[str], best: dict[str, float]
 ) -> list[Entry]:
-    """A method, every measure with the printed one after it."""
-    whose = "papers_" * (row["method"] == PAPERS_ROW)
-    entries = [Entry(row["label"]), Entry(_n(row))]
+    """Write a method's row, with the printed number after each of ours."""
+    is_papers = row["method"] == PAPERS_ROW
+    whose = "papers_" if is_papers else ""
+    entries = [Entry(row["label"]), Entry(counted(row))]
     for name in errors:
-        leads = row["method"] != INITIAL and name in row and row[name]["mean"] == best.get(name)
+        leads = row["method"] != PRETRAINING and name in row and row[name]["mean"] == best.get(name)
         entries += _error(row.get(name), theirs.get(name), MARKS[f"{whose}error"], leads=leads)
     units = sum(row["active_units"]) if "active_units" in row else None
-    asked = bool(whose) and units is not None  # worth a note also where it is the paper's number
-    entries += _size(units, theirs.get("units"), MARKS[f"{whose}units"], marked=asked)
-    thousands = theirs.get("parameters")
-    in_full = None if thousands is None else 1000 * thousands
-    entries += _size(row.get("parameters"), in_full, MARKS[f"{whose}parameters"])
-    entries += [Entry(_count(row.get(name))) for name in ("macs", "additions", "word_operations")]
+    # The units of the paper's row are asked for: worth a note even where they are the paper's.
+    entries += _size(units, theirs.get("units"), MARKS[f"{whose}units"], always=is_papers)
+    parameters = 1000 * theirs["parameters"] if "parameters" in theirs else None
+    entries += _size(row.get("parameters"), parameters, MARKS[f"{whose}parameters"])
+    entries += [Entry(_count(row.get(name))) for name in OPERATIONS]
     flops = theirs.get("flops")
     return [*entries, Entry(f"{flops:g}M", MARKS["flops"]) if flops else Entry()]
 
@@ -147,18 +146,18 @@ def _error(
 
 
 def _size(
-    ours: float | None, paper: float | None, mark: str, *, marked: bool = False
+    ours: float | None, paper: float | None, mark: str, *, always: bool = False
 ) -> list[Entry]:
-    differs = None not in (ours, paper) and ours != paper
-    return [Entry(_count(ours), mark if differs or marked else ""), Entry(_count(paper))]
+    marked = ours is not None and (always or paper not in (None, ours))
+    return [Entry(_count(ours), mark if marked else ""), Entry(_count(paper))]
 
 
 def percent(value: dict[str, Any] | None) -> str:
-    """'0.58 ± 0.04', the spread only if there is one; 'missing' for nothing."""
+    """Write '0.58 ± 0.04', without the deviation if there is none; 'missing' for None."""
     if value is None:
         return "missing"
-    spread = "" if value["deviation"] is None else f" ± {100 * value['deviation']:.2f}"
-    return f"{100 * value['mean']:.2f}{spread}"
+    deviation = "" if value["deviation"] is None else f" ± {100 * value['deviation']:.2f}"
+    return f"{100 * value['mean']:.2f}{deviation}"
 
 
 def _count(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The paper's figures, from records (those of images also from the data), as PNG and SVG."""
+"""The paper's figures, drawn from records (and images from the data), as PNG and SVG."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper.matrix.methods import INITIAL, METHODS
+from paper.matrix.methods import METHODS
+from paper.matrix.tables import Row
 from paper.reproduce.comparison import PAPERS_ROW
 from paper.reproduce.results import Results
 from zeroone.analysis.metrics import Noise
@@ -19,7 +20,8 @@ from zeroone.nn.functional import step
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.storage import replacing
 
-THIN = 1.1  # the lines of rivals
+THIN = 1.1  # lines of baselines
+PARTS = ("train_error", "test_error")
 RHO = 0.1  # of the paper's illustration of Lemma 2
 COLOURS = {
     "relu": "#1f77b4",
@@ -38,9 +40,9 @@ COLOURS = {
 
 @contextmanager
 def _drawing(path: Path, *size: int, width: float, height: float) -> Iterator[Any]:
-    """Axes in ``size`` rows and columns; written as PNG and SVG, the same to the bit every time.
+    """Yield axes in ``size`` rows and columns, then write them as PNG and SVG.
 
-    Neither the reader's matplotlibrc nor the backend of a notebook has a say.
+    The same records give the same bytes: the user's matplotlibrc and backend are not used.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -62,7 +64,7 @@ def _drawing(path: Path, *size: int, width: float, height: float) -> Iterator[An
 
 
 def _add_legend(figure: Any, axes: Any) -> None:
-    """One for all axes that have none of their own, each name once."""
+    """Add one legend for all axes that have none of their own."""
     named: dict[str, Any] = {}
     for axis in axes.flat:
         if axis.get_legend() is None:
@@ -73,7 +75,7 @@ def _add_legend(figure: Any, axes: Any) -> None:
 
 
 def _look(method: str, label: str) -> dict[str, Any]:
-    """The paper's row has another share of units on each data set, and one name in the legend."""
+    """Style a line; the paper's row has one name, though its units differ between data sets."""
     ours = method.startswith("bcd")
     return {
         "label": "0/1 BCD, the paper's row" if method == PAPERS_ROW else label,
@@ -84,7 +86,7 @@ def _look(method: str, label: str) -> dict[str, Any]:
 
 
 def _band(axis: Any, x: Sequence[float], values: Sequence[Sequence[float]], look: Any) -> None:
-    """The mean of several curves, and a shade of one standard deviation; values in %."""
+    """Draw the mean of several curves, in %, with a shade of one standard deviation."""
     stacked = 100 * np.array(values)
     mean = stacked.mean(axis=0)
     axis.plot(x, mean, **look)
@@ -93,57 +95,52 @@ def _band(axis: Any, x: Sequence[float], values: Sequence[Sequence[float]], look
         axis.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.15, lw=0)
 
 
-def _rows_with_runs(results: Results) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    for row in results.rows:
-        runs = results.runs(row["architecture"], row["method"])
-        if runs and row["method"] != INITIAL:
-            yield row, runs
+def _rows_with_records(results: Results) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+    for row in results.rows_done:
+        yield row, results.records(row["architecture"], row["method"])
 
 
 def _title(results: Results, part: str) -> str:
-    """Which data, and how many seeds."""
+    """Name the data and the number of seeds."""
     counts = sorted(row["n"] for row in results.rows_done)
     n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     return f"{results.protocol.title}: {part} (n = {n})"
 
 
 def plot_training(all_results: Sequence[Results], path: Path) -> None:
-    """Top-1 training and test error after each epoch, mean and deviation over the seeds."""
+    """Plot top-1 training and test errors after each epoch, mean and deviation over the seeds."""
     with _drawing(path, len(all_results), 2, width=5, height=3.4) as axes:
-        for results, (train, test) in zip(all_results, axes, strict=True):
-            for row, runs in _rows_with_runs(results):
-                histories = [run["history"][1:] for run in runs]
+        for results, pair in zip(all_results, axes, strict=True):
+            for row, records in _rows_with_records(results):
+                histories = [record["history"][1:] for record in records]
                 x = [entry["iteration"] for entry in histories[0]]
-                for axis, part in ((train, "train_error"), (test, "test_error")):
+                for axis, part in zip(pair, PARTS, strict=True):
                     values = [[entry[part] for entry in history] for history in histories]
                     _band(axis, x, values, _look(row["method"], row["label"]))
-            for axis, part in ((train, "training"), (test, "test")):
-                _label(axis, _title(results, part), "epoch", "error (%)")
-                _epochs_and_errors(axis)
+            _label_errors(results, pair, "epoch")
 
 
-def plot_initial(all_results: Sequence[Results], path: Path) -> None:
-    """Training and test error of the trained network against epochs of the initial process."""
+def plot_pretraining(all_results: Sequence[Results], path: Path) -> None:
+    """Plot training and test errors of the trained network against epochs of pretraining."""
     with _drawing(path, len(all_results), 2, width=5, height=3.4) as axes:
-        for results, (train, test) in zip(all_results, axes, strict=True):
-            spec = results.protocol.spec
-            for method in spec.methods:
-                label = spec.known_methods[method].label
-                points = [
-                    (int(name.split("@")[1].split(":")[0]), runs)
-                    for name in spec.architectures
-                    if (runs := results.runs(name, method))
-                ]
-                for axis, part in ((train, "train_error"), (test, "test_error")):
-                    values = [[run["result"][part] for run in runs] for _, runs in points]
-                    _points(axis, [x for x, _ in points], values, _look(method, label))
-            for axis, part in ((train, "training"), (test, "test")):
-                _label(axis, _title(results, part), "epochs of the initial process", "error (%)")
-                _epochs_and_errors(axis)
+        for results, pair in zip(all_results, axes, strict=True):
+            for method in results.protocol.spec.methods:
+                by_epochs = results.by_pretraining_epochs(method)
+                rows = {epochs: row for epochs, row in by_epochs.items() if row["n"]}
+                for axis, part in zip(pair, PARTS, strict=True):
+                    _points(axis, method, rows, part)
+            _label_errors(results, pair, "epochs of the initial process")
+
+
+def _label_errors(results: Results, pair: Any, x: str) -> None:
+    """Label the axes of training and test errors."""
+    for axis, part in zip(pair, ("training", "test"), strict=True):
+        _label(axis, _title(results, part), x, "error (%)")
+        _epochs_and_errors(axis)
 
 
 def _epochs_and_errors(axis: Any) -> None:
-    """Whole epochs; errors of every size, written as plain numbers."""
+    """Mark whole epochs, and errors of every size as plain numbers."""
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(_plain(axis.yaxis.get_major_formatter()))
@@ -151,7 +148,7 @@ def _epochs_and_errors(axis: Any) -> None:
 
 
 def _plain(formatter: Any) -> Callable[[float, int], str]:
-    """Label what ``formatter`` would, 10 in place of 10^1."""
+    """Label the ticks that ``formatter`` would label, with 10 in place of 10^1."""
 
     def label(x: float, position: int) -> str:
         formatter.set_locs()  # which of the ticks have room for a label
@@ -160,25 +157,27 @@ def _plain(formatter: Any) -> Callable[[float, int], str]:
     return label
 
 
-def _points(axis: Any, x: list[int], values: list[list[float]], look: Any) -> None:
-    """Means and standard deviations of as many values as each point has; in %."""
-    if not x:
+def _points(axis: Any, method: str, rows: dict[int, Row], part: str) -> None:
+    """Draw the mean and the standard deviation of a method's error, in %, against epochs."""
+    if not rows:
         return
-    means = [100 * float(np.mean(v)) for v in values]
-    spreads = [100 * float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for v in values]
-    axis.errorbar(x, means, yerr=spreads, marker=".", capsize=2, **look)
+    errors = [row[part] for row in rows.values()]
+    means = [100 * error["mean"] for error in errors]
+    deviations = [100 * (error["deviation"] or 0.0) for error in errors]
+    look = _look(method, next(iter(rows.values()))["label"])
+    axis.errorbar(list(rows), means, yerr=deviations, marker=".", capsize=2, **look)
 
 
 def plot_noise(all_results: Sequence[Results], path: Path) -> None:
-    """Test error against the level of Gaussian noise, and its difference from ReLU by seed.
+    """Plot test errors against the level of Gaussian noise, and differences from ReLU by seed.
 
-    Seeds have bodies of their own, which differ by more than methods do: the means are drawn
-    without their spread, the differences of BCD with it.
+    Backbones differ by more than methods do, so that the means are drawn without their deviation,
+    and the differences of BCD with it.
     """
     results = all_results[0]
     noisy = [
-        (_look(row["method"], row["label"]), {run["seed"]: run["result"]["noise"] for run in runs})
-        for row, runs in _rows_with_runs(results)
+        (_look(row["method"], row["label"]), {r["seed"]: r["result"]["noise"] for r in records})
+        for row, records in _rows_with_records(results)
     ]
     relu = next((runs for look, runs in noisy if look["label"] == METHODS["relu"].label), {})
     with _drawing(path, 1, 2, width=5, height=3.8) as axes:
@@ -199,49 +198,57 @@ def plot_noise(all_results: Sequence[Results], path: Path) -> None:
 
 
 def plot_noisy_images(results: Results, split: Split, path: Path) -> bool:
-    """Single images with more and more noise, and the class probabilities that networks give them.
+    """Plot single images in more and more noise, and the class probabilities networks give them.
 
-    As in the paper's figures rubfashion1 and rubfashion2, of the first repetition of ReLU and of
-    BCD. Nothing is drawn (False) if these have no record.
+    These are the paper's figures rubfashion1 and rubfashion2, for the first repetition of ReLU and
+    BCD. Returns False, and draws nothing, if these have no record.
     """
-    looked = [
-        (label, runs[0]["result"]["images"])
+    looked = {
+        label: records[0]["result"]["images"]
         for method, label in (("relu", "ReLU"), ("bcd", "0/1 BCD"))
-        if (runs := results.runs(results.protocol.spec.architectures[0], method))
-    ]
+        if (records := results.records(results.protocol.spec.architectures[0], method))
+    }
     if len(looked) < 2 or split.shape is None:
         return False
-    rows, levels = looked[0][1]["rows"], looked[0][1]["levels"]
+    rows, levels = looked["ReLU"]["rows"], looked["ReLU"]["levels"]
     X, y = split.test or (split.X, split.y)
     names = [split.class_name(label) for label in np.unique(split.y)]
     noisy = _noisy(split, np.asarray(X)[rows], levels)
     width = 2.0 * max(2, len(levels)) / 3
     with _drawing(path, 3, len(rows), width=width, height=2.0) as axes:
         for column, row in enumerate(rows):
-            strip = np.concatenate([images[column] for images in noisy], axis=1)
-            axis, side = axes[0, column], noisy[0][column].shape[1]
-            axis.imshow(strip, cmap="gray", interpolation="nearest")
-            axis.set_title(split.class_name(np.asarray(y)[row]))
-            axis.set_xticks(
-                [(k + 0.5) * side for k in range(len(levels))], map("{:g}".format, levels)
-            )
-            axis.set_yticks([])
-            for line, (label, content) in enumerate(looked, start=1):
-                axis = axes[line, column]
+            truth = split.class_name(np.asarray(y)[row])
+            _draw_strip(axes[0, column], [images[column] for images in noisy], levels, truth)
+            for axis, (label, content) in zip(axes[1:, column], looked.items(), strict=True):
                 shares = np.array(content["probabilities"])[:, column].T
-                truth = names.index(split.class_name(np.asarray(y)[row]))
-                lead = sorted(range(len(shares)), key=lambda c: -shares[c].max())[:5]
-                for c in sorted({truth, *lead}):
-                    wide = 2.5 if c == truth else 1.0
-                    axis.plot(levels, shares[c], color=f"C{c % 10}", label=names[c], linewidth=wide)
-                axis.legend(fontsize=6)
+                _draw_shares(axis, shares, levels, names, names.index(truth))
                 _label(axis, label, "noise", "probability")
                 axis.set_ylim(-0.02, 1.02)
     return True
 
 
+def _draw_strip(axis: Any, images: list[Any], levels: Sequence[float], title: str) -> None:
+    """Draw an image at all noise levels, side by side."""
+    side = images[0].shape[1]
+    axis.imshow(np.concatenate(images, axis=1), cmap="gray", interpolation="nearest")
+    axis.set_title(title)
+    axis.set_xticks([(k + 0.5) * side for k in range(len(levels))], map("{:g}".format, levels))
+    axis.set_yticks([])
+
+
+def _draw_shares(
+    axis: Any, shares: Any, levels: Sequence[float], names: list[str], truth: int
+) -> None:
+    """Draw the probabilities of the true class and of the five classes that reach most."""
+    lead = sorted(range(len(shares)), key=lambda c: -shares[c].max())[:5]
+    for c in sorted({truth, *lead}):
+        width = 2.5 if c == truth else 1.0
+        axis.plot(levels, shares[c], color=f"C{c % 10}", label=names[c], linewidth=width)
+    axis.legend(fontsize=6)
+
+
 def _noisy(split: Split, X: Any, levels: Sequence[float]) -> list[list[Any]]:
-    """For each level the images with the noise that the records' networks saw, clipped to show."""
+    """Add the noise that the networks of the records saw, at each level; clip it to be shown."""
     shape = split.shape
     assert shape is not None
     inputs = torch.from_numpy(np.ascontiguousarray(X).reshape(len(X), -1))
@@ -260,7 +267,7 @@ def _noisy(split: Split, X: Any, levels: Sequence[float]) -> list[list[Any]]:
 
 
 def plot_activations(_results: Sequence[Results], path: Path) -> None:
-    """The six activation functions (label figureactivation)."""
+    """Plot the six activation functions (label figureactivation)."""
     u = torch.linspace(-3, 3, 601)
     curves: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [("0/1", step)]
     for name in ("relu", "sigmoid", "swish", "selu", "tanh"):
@@ -277,7 +284,7 @@ def plot_activations(_results: Sequence[Results], path: Path) -> None:
 
 
 def plot_prox(_results: Sequence[Results], path: Path) -> None:
-    """The solution u* of the U_i sub-problem against b, for b > 0 and b <= 0 (Lemma 2)."""
+    """Plot the solution u* of the U_i sub-problem against b, for b > 0 and b <= 0 (Lemma 2)."""
     sides = (("b > 0", 1, (-2.0, -0.5, 0.2, 0.6)), ("b <= 0", -1, (3.0, 1.5, 0.8, 0.4)))
     with _drawing(path, 1, 2, width=4, height=3) as axes:
         for axis, (where, sign, values) in zip(axes[0], sides, strict=True):

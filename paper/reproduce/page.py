@@ -2,11 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from paper.matrix.methods import INITIAL
+from paper.matrix.methods import PRETRAINING
 from paper.reproduce.claims import judge
 from paper.reproduce.comparison import PAPERS_ROW
 from paper.reproduce.results import RECORDS, Results
@@ -26,14 +26,10 @@ what the paper prints. A letter refers to a note: why ours differs (errors by mo
 paper's, sizes at all), or how it came about. Units are those of the hidden layers; multiply-adds
 (MACs), additions and 1-bit words are operations of one prediction, [counted so](measures.md).
 """
-
-
 QUICK = """
 **Quick**: embedded digits stand in for all data, tiny networks for all networks. These numbers show
 that the way from data to tables works; the printed ones beside them are of the paper's data.
 """
-
-
 RULE = """A verdict needs all planned cells (else it is **incomplete**) and three seeds. Methods are
 compared seed by seed; a difference counts if its 95% confidence interval (Student's t) lies beyond
 0, or beyond the margin that we have given the claim. **Confirmed**: every difference counts for it.
@@ -56,13 +52,18 @@ def write_page(
     quick: bool,
     options: str = "",
 ) -> None:
-    """Write the page to ``path``; its figures are in ``out``, and beside a page elsewhere.
+    """Write the page.
 
-    ``options``: those of the command that its reader would have to type as well.
+    Args:
+        path: The file to write.
+        made: Tables and figures by target.
+        results: All protocols with their records.
+        out: The folder of the figures; a page elsewhere gets copies beside it.
+        quick: Whether digits stand in for all data.
+        options: The options that make this page, for the commands that it shows.
+
     """
-    figures = _beside(
-        path, out, [figure for content in made.values() for figure in content.figures]
-    )
+    figures = _figure_folder(path, out, [name for each in made.values() for name in each.figures])
     command = f"zeroone reproduce all --no-run{options}"
     if path.name != PAGE or path.parent != out:
         command += f" --page {path.as_posix()}"
@@ -73,11 +74,13 @@ def write_page(
         target = TARGETS[name]
         own = [results[protocol] for protocol in target.protocols]
         lines += [f"## {target.title}", "", target.shows, ""]
-        lines += [f"    zeroone reproduce {name}{options}", "", *_provenance(own)]
+        lines += [f"    zeroone reproduce {name}{options}", ""]
+        lines += _block(_provenance(r) for r in own)
         lines += [table.markdown() for table in content.tables]
         for figure in content.figures:
-            lines += [f"![{target.title}: {figure}]({_from(path, figures / figure)}.png)", ""]
-        lines += _lacking(own)
+            link = os.path.relpath((figures / figure).absolute(), path.absolute().parent)
+            lines += [f"![{target.title}: {figure}]({Path(link).as_posix()}.png)", ""]
+        lines += _block(line for r in own for line in _lacking(r))
     text = "\n".join(lines).rstrip() + "\n"
     if not (path.absolute().parent / ERRATA).exists():
         text = unlinked(text)
@@ -85,8 +88,14 @@ def write_page(
         temporary.write_text(text, encoding="utf-8")
 
 
+def _block(lines: Iterable[str]) -> list[str]:
+    """End lines, if there are any, with an empty one."""
+    found = list(lines)
+    return [*found, ""] if found else []
+
+
 def _done(results: dict[str, Results]) -> str:
-    """How much of what is planned there is."""
+    """Say how many of the planned runs are recorded."""
     planned = sum(r.planned for r in results.values())
     lacking = sum(len(r.lacking) for r in results.values())
     if not lacking:
@@ -97,10 +106,10 @@ def _done(results: dict[str, Results]) -> str:
     )
 
 
-def _beside(page: Path, out: Path, figures: Sequence[str]) -> Path:
-    """The folder of the page's figures: ``out``, or one with copies of them, named after the page.
+def _figure_folder(page: Path, out: Path, figures: Sequence[str]) -> Path:
+    """Return the folder that the page shows figures from, with copies if ``out`` is elsewhere.
 
-    A site is made of one folder, and shows nothing from without.
+    A site is made from one folder and shows nothing from outside it.
     """
     site = page.parent.resolve()
     if not figures or is_stream(page) or out.resolve().is_relative_to(site):
@@ -112,10 +121,6 @@ def _beside(page: Path, out: Path, figures: Sequence[str]) -> Path:
     return folder
 
 
-def _from(page: Path, target: Path) -> str:
-    return Path(os.path.relpath(target.absolute(), page.absolute().parent)).as_posix()
-
-
 def _verdicts(results: dict[str, Results], *, quick: bool) -> list[str]:
     lines = ["## What the paper claims, and what our records say", ""]
     if quick:
@@ -125,32 +130,32 @@ def _verdicts(results: dict[str, Results], *, quick: bool) -> list[str]:
     return [*lines, "", RULE, ""]
 
 
-def _provenance(results: Sequence[Results]) -> list[str]:
-    """What was trained how, and who made which records when."""
-    lines = []
-    for r in results:
-        spec, dates = r.protocol.spec, r.dates
-        made = ", made by " + ", ".join(r.commits) if r.commits else ""
-        when = "" if dates is None else f" ({' to '.join(dict.fromkeys(dates))})"
-        lines.append(
-            f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(spec.architectures)}; "
-            f"{_options(r)}. {r.recorded} of {len(r.matrix.cells)} cells, bodies included"
-            f"{made}{when}{_where(r)}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
-        )
-    return [*lines, ""] if results else lines
+def _provenance(r: Results) -> str:
+    """Say what was trained with which settings, by which code, when and where."""
+    made = ", made by " + ", ".join(r.commits) if r.commits else ""
+    when = "" if r.dates is None else f" ({' to '.join(dict.fromkeys(r.dates))})"
+    return (
+        f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(r.protocol.spec.architectures)}; "
+        f"{_options(r)}. {r.recorded} of {len(r.matrix.runs)} cells, bodies included"
+        f"{made}{when}{_where(r)}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
+    )
 
 
 def _options(r: Results) -> str:
-    """The settings that are not those of everyone, and those that decide what rivals do."""
+    """List the settings that are not the defaults, and the defaults that decide for baselines."""
     spec = r.protocol.spec
-    rivals = any(spec.known_methods[method].rival for method in spec.methods)
-    shared = {"smoothing": BaselineSettings().smoothing, "input_dropout": DROPOUT} if rivals else {}
-    rate = {"learning_rate": BaselineSettings().learning_rate} if rivals else {}
-    tables = {"all": spec.train | shared | spec.train, "Adam": rate | spec.rivals, "BCD": spec.bcd}
-    if any(cell.method == INITIAL for cell in r.matrix.cells):
-        tables["body"] = spec.initial
+    default, shared, rate = BaselineSettings(), {}, {}
+    if any(spec.known_methods[method].baseline for method in spec.methods):
+        shared = {"smoothing": default.smoothing, "input_dropout": DROPOUT}
+        rate = {"learning_rate": default.learning_rate}
+    tables = {"all": spec.train | shared | spec.train}
+    tables |= {"Adam": rate | spec.baselines, "BCD": spec.bcd}
+    if any(run.method == PRETRAINING for run in r.matrix.runs):
+        tables["body"] = spec.pretraining
     if PAPERS_ROW in spec.methods:
-        tables[spec.known_methods[PAPERS_ROW].label] = _own(spec.variants[PAPERS_ROW])
+        own = spec.variants[PAPERS_ROW].items()
+        label = spec.known_methods[PAPERS_ROW].label
+        tables[label] = {name: value for name, value in own if name not in {"method", "label"}}
     return "; ".join(
         f"{who}: {', '.join(f'{name} = {value}' for name, value in table.items())}"
         for who, table in tables.items()
@@ -159,38 +164,21 @@ def _options(r: Results) -> str:
 
 
 def _where(r: Results) -> str:
-    """On which processors, if on several; by seed."""
+    """Name the processor, or which seeds ran on which one."""
     if len(r.machines) < 2:
         return "".join(f", on {name}" for name in r.machines)
-    named = (
-        f"{', '.join(map(str, repetitions))} on {name}" for name, repetitions in r.machines.items()
-    )
-    return f", seeds {'; '.join(named)}"
+    seeds = (f"{', '.join(map(str, seeds))} on {name}" for name, seeds in r.machines.items())
+    return f", seeds {'; '.join(seeds)}"
 
 
-def _own(variant: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a variant, without what names it."""
-    return {name: value for name, value in variant.items() if name not in {"method", "label"}}
-
-
-def _lacking(results: Sequence[Results]) -> list[str]:
-    """Which cells have no result, method by method, and why they failed if they did."""
-    lines = []
-    for r in results:
-        missing: dict[tuple[str, str], list[int]] = {}
-        for cell in r.lacking:
-            missing.setdefault((cell.architecture, cell.method), []).append(cell.repetition)
-        if not missing:
-            continue
-        if r.rows_done:
-            named = ", ".join(
-                f"{method} on {architecture} ({len(repetitions)})"
-                for (architecture, method), repetitions in missing.items()
-            )
-            lines.append(f"- Missing of {r.protocol.title}: {named}.")
-        else:
-            lines.append(f"- Missing: all cells of {r.protocol.title} (`{r.protocol.name}`).")
-        lines += [
-            f"- {cell} failed: {r.matrix.records[cell]['reason']}" for cell in r.matrix.failed
-        ]
-    return [*lines, ""] if lines else []
+def _lacking(r: Results) -> list[str]:
+    """Name the runs without a result, method by method, and why they failed if they did."""
+    missing = Counter((run.architecture, run.method) for run in r.lacking)
+    if not missing:
+        return []
+    named = ", ".join(f"{method} on {where} ({n})" for (where, method), n in missing.items())
+    line = f"- Missing of {r.protocol.title}: {named}."
+    if not r.rows_done:
+        line = f"- Missing: all cells of {r.protocol.title} (`{r.protocol.name}`)."
+    reasons = ((run, r.matrix.records[run]["reason"]) for run in r.matrix.failed)
+    return [line, *(f"- {run} failed: {reason}" for run, reason in reasons)]

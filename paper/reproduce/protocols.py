@@ -1,12 +1,12 @@
 """Protocols: the run matrices behind the paper's tables and figures, each a small TOML file.
 
 title = "MNIST, batches of 256"
-paper = ["table1", "mnist-256"]     # perhaps: whose printed numbers stand beside ours
-caveat = "..."                      # perhaps: what a reader of a verdict on it has to know
+paper = ["table1", "mnist-256"]     # optional: the printed numbers to compare with
+caveat = "..."                      # optional: what a reader of a verdict on it has to know
 [differs]                           # why a measure differs from the printed one
 error = "..."
 [matrix]                            # a run matrix, see paper.matrix.spec
-[quick]                             # what of it is otherwise with --quick: minutes, no download
+[quick]                             # what --quick changes in it: minutes, no download
 """
 
 import tomllib
@@ -35,23 +35,21 @@ class Protocol:
 
     @classmethod
     def read(cls, name: str, *, quick: bool = False, seeds: int | None = None) -> "Protocol":
-        """From its file; ``seeds`` in place of the file's number of repetitions."""
+        """Read a protocol's file; ``seeds`` replaces its number of repetitions."""
         content = _merge(_load(COMMON), _load(name))
-        matrix = content["matrix"]
+        matrix, title, caveat = content["matrix"], content["title"], content.get("caveat", "")
+        differs = content["differs"]
         if quick:
             matrix = _merge(matrix, content["quick"])
-        # Of the variants that are there for all, only those that this one has rows of.
+            title, caveat = f"{matrix['data'][0]} in place of {title}", ""
+            differs |= QUICK_SIZES
+        # The common file has variants that this protocol may not use.
         variants = {k: v for k, v in matrix["variants"].items() if k in matrix["methods"]}
         spec = Spec.from_dict(matrix | {"variants": variants})
         if seeds is not None:
             spec = replace(spec, seeds=seeds)
-        paper = content.get("paper")
-        title = content["title"]
-        if quick:
-            title = f"{spec.data[0]} in place of {title}"
-        caveat = "" if quick else content.get("caveat", "")
-        differs = content["differs"] | (QUICK_SIZES if quick else {})
-        return cls(name, title, spec, tuple(paper) if paper else None, differs, caveat)
+        paper = tuple(content["paper"]) if "paper" in content else None
+        return cls(name, title, spec, paper, differs, caveat)
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Tables entry by entry, everything else as the one above has it."""
+    """Merge tables entry by entry; of everything else, take the one above."""
     merged = below | above
     for name in below.keys() & above.keys():
         if isinstance(below[name], dict) and isinstance(above[name], dict):

@@ -1,16 +1,16 @@
-"""What the records of a protocol say: rows of means, curves of single runs, what is missing."""
+"""The records of a protocol: rows of means, single records, what is missing."""
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from paper.matrix.architectures import Architecture
-from paper.matrix.matrix import LOG, STORE, Matrix
-from paper.matrix.methods import INITIAL
-from paper.matrix.run import FAILED, Cell
-from paper.matrix.tables import summarise
+from paper.matrix.matrix import STORE, Matrix
+from paper.matrix.methods import PRETRAINING
+from paper.matrix.run import FAILED, Run
+from paper.matrix.tables import Row, summarise
 from paper.reproduce.protocols import Protocol
 
 RECORDS = "records"
@@ -24,66 +24,66 @@ class Results:
     matrix: Matrix
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """One for each architecture and method, see ``summarise``."""
+    def rows(self) -> list[Row]:
+        """A row for each architecture and method, see ``summarise``."""
         return summarise(self.matrix, self.protocol.spec.known_methods)
 
-    def row(self, method: str) -> dict[str, Any] | None:
-        """The one of a method, if it has a result; of the first architecture."""
+    def row(self, method: str) -> Row | None:
+        """The row of a method on the first architecture where it has a result."""
         return next((row for row in self.rows if row["method"] == method and row["n"]), None)
 
     @property
-    def rows_done(self) -> list[dict[str, Any]]:
-        """Those of methods that have a result; bodies alone are none."""
-        return [row for row in self.rows if row["n"] and row["method"] != INITIAL]
+    def rows_done(self) -> list[Row]:
+        """The rows of methods that have a result; backbones alone are none."""
+        return [row for row in self.rows if row["n"] and row["method"] != PRETRAINING]
 
-    def by_initial_epochs(self, method: str) -> dict[int, dict[str, Any]]:
-        """The rows of a method, by the epochs of the initial process below it."""
+    def by_pretraining_epochs(self, method: str) -> dict[int, Row]:
+        """The rows of a method, by the epochs of pretraining of its backbone."""
         rows = {}
         for row in self.rows:
-            epochs = Architecture.parse(row["architecture"]).initial_epochs
+            epochs = Architecture.parse(row["architecture"]).pretraining_epochs
             if row["method"] == method and epochs is not None:
                 rows[epochs] = row
         return rows
 
+    def records(self, architecture: str, method: str) -> list[dict[str, Any]]:
+        """The records of all repetitions that have a result."""
+        found = (
+            self.matrix.records.get(run, {"status": FAILED})
+            for run in self.matrix.runs
+            if (run.architecture, run.method) == (architecture, method)
+        )
+        return [record for record in found if record["status"] != FAILED]
+
     @property
     def planned(self) -> int:
-        """Cells in all, not counting bodies."""
-        return sum(cell.method != INITIAL for cell in self.matrix.cells)
-
-    def runs(self, architecture: str, method: str) -> list[dict[str, Any]]:
-        """The records of all repetitions that have a result."""
-        return [
-            self.matrix.records[cell]
-            for cell in self.matrix.cells
-            if (cell.architecture, cell.method) == (architecture, method)
-            and self.matrix.records.get(cell, {"status": FAILED})["status"] != FAILED
-        ]
+        """The number of all runs, without those of backbones."""
+        return sum(run.method != PRETRAINING for run in self.matrix.runs)
 
     @property
-    def lacking(self) -> list[Cell]:
-        """Cells without a result, not counting bodies."""
-        without = [*self.matrix.missing, *self.matrix.failed]
-        return [cell for cell in self.matrix.cells if cell in without and cell.method != INITIAL]
+    def lacking(self) -> list[Run]:
+        """Runs without a result, without those of backbones."""
+        without = {*self.matrix.missing, *self.matrix.failed}
+        return [run for run in self.matrix.runs if run in without and run.method != PRETRAINING]
 
     @property
     def recorded(self) -> int:
-        """Cells that have a result, bodies included."""
+        """The number of runs that have a result, with those of backbones."""
         return len(self.matrix.records) - len(self.matrix.failed)
 
     @property
     def commits(self) -> list[str]:
-        """Of the code that made the records, with '+' where files differed from it."""
+        """Commits that made the records, with '+' where files differed from them."""
         made_by = {str(record.get("commit")) for record in self.matrix.records.values()}
         return sorted({name[:9] + "+" * name.endswith("+") for name in made_by})
 
     @property
     def machines(self) -> dict[str, list[int]]:
-        """Which repetitions were run on which processor, or on several."""
+        """The repetitions by the processor, or processors, that ran them."""
         processors: dict[int, set[str]] = {}
-        for cell, record in self.matrix.records.items():
+        for run, record in self.matrix.records.items():
             name = record.get("machine", {}).get("processor") or "an unknown processor"
-            processors.setdefault(cell.repetition, set()).add(name)
+            processors.setdefault(run.repetition, set()).add(name)
         found: dict[str, list[int]] = {}
         for repetition in sorted(processors):
             found.setdefault(" and ".join(sorted(processors[repetition])), []).append(repetition)
@@ -91,23 +91,19 @@ class Results:
 
     @property
     def dates(self) -> tuple[str, str] | None:
-        """The days of the first and the last run, by the log."""
-        days = []
-        path = self.matrix.folder / LOG
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-            try:
-                days.append(json.loads(line)["date"][:10])
-            except (ValueError, KeyError, TypeError):
-                continue  # a line cut short by a crash
+        """The days on which the first and the last run ended."""
+        days = [entry["date"][:10] for entry in self.matrix.log() if "date" in entry]
         return (min(days), max(days)) if days else None
 
 
 def open_results(
-    protocol: Protocol, out: Path, say: Any, data_dir: Path | None, *, strict: bool = True
+    protocol: Protocol,
+    out: Path,
+    say: Callable[[str], None],
+    data_dir: Path | None,
+    *,
+    strict: bool = True,
 ) -> Results:
-    """The records in the folder ``out``; damaged ones are named and do not count.
-
-    Those of other settings are refused if ``strict``: what is to be run would overwrite them.
-    """
-    cells, folder = protocol.spec.cells(data_dir), out / RECORDS / protocol.name
-    return Results(protocol, Matrix.open(cells, folder, say, store=out / STORE, strict=strict))
+    """Open the records of a protocol in the folder ``out``, see ``Matrix.open``."""
+    runs, folder = protocol.spec.runs(data_dir), out / RECORDS / protocol.name
+    return Results(protocol, Matrix.open(runs, folder, say, store=out / STORE, strict=strict))

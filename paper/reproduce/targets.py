@@ -1,13 +1,13 @@
-"""What can be reproduced: each table and figure of the paper, the protocols it rests on."""
+"""What can be reproduced: the tables and figures of the paper, and the protocols behind them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paper.reproduce import figures
 from paper.reproduce.comparison import (
     compare_with_paper,
-    errors_by_initial_epochs,
+    errors_by_pretraining_epochs,
     errors_in_noise,
 )
 from paper.reproduce.results import Results
@@ -23,7 +23,7 @@ Tabulate = Callable[[Results], list[TextTable]]
 
 @dataclass(frozen=True)
 class Target:
-    """Tables, or a figure, or both; ``shows`` is what the page says of it."""
+    """Tables, a figure, or both; ``shows`` is its text on the page."""
 
     title: str
     shows: str
@@ -50,8 +50,8 @@ TARGETS = {
         "Error of the trained layers against epochs of the initial process below them (label "
         "fig:MNIST). All bodies are frozen: that of 0 epochs is at its random start.",
         ("initial", "initial-256"),
-        figures.plot_initial,
-        errors_by_initial_epochs,
+        figures.plot_pretraining,
+        errors_by_pretraining_epochs,
     ),
     "fig-training": Target(
         "Training curves",
@@ -92,10 +92,17 @@ TARGETS = {
 }
 
 
-def make(name: str, results: Sequence[Results], out: Path, data_dir: Path | None) -> "Made":
-    """Write a target's tables and figures into the folder ``out``, of protocols with records."""
-    target = TARGETS[name]
-    made = Made([], [])
+@dataclass(frozen=True)
+class Made:
+    """The tables of a target, and the names of its figures."""
+
+    tables: list[TextTable] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)
+
+
+def make(name: str, results: Sequence[Results], out: Path, data_dir: Path | None) -> Made:
+    """Write the tables and figures of a target into ``out``, from protocols that have results."""
+    target, made = TARGETS[name], Made()
     results = [r for r in results if r.rows_done]
     if target.protocols and not results:
         return made
@@ -116,16 +123,8 @@ def _write(path: Path, parts: list[str]) -> None:
         temporary.write_text("\n".join(parts), encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Made:
-    """Of a target: its tables, and the names of its figures."""
-
-    tables: list[TextTable]
-    figures: list[str]
-
-
 def _draw_images(results: Results, out: Path, data_dir: Path | None) -> bool:
-    """Whether the data were there to draw from."""
+    """Draw single images in noise; return False if their data are missing."""
     try:
         split = load_data(results.protocol.spec.data[0], data_dir=data_dir)
     except InputError:

@@ -1,26 +1,28 @@
-"""Tables as text: rows of entries, written as Markdown or as LaTeX."""
+"""Tables as text, in Markdown or LaTeX."""
 
 import re
 from dataclasses import dataclass, field
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "%": r"\%",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "$": r"\$",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "%": r"\%",
+        "&": r"\&",
+        "#": r"\#",
+        "_": r"\_",
+        "$": r"\$",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+    }
+)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry: its text, the letter of its note, whether it is the best of its column."""
+    """An entry: its text, the letter of its note, and whether it is the best of its column."""
 
     text: str = ""
     mark: str = ""
@@ -29,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table with notes, which the entries' marks refer to."""
+    """A table with notes, which the marks of entries refer to."""
 
     title: str
     headings: list[str]
@@ -37,16 +39,17 @@ class TextTable:
     notes: dict[str, str] = field(default_factory=dict)  # by letter
 
     def markdown(self) -> str:
-        """With the title above and the notes below."""
-        lines = [f"**{self.title}**", "", _line(self.headings)]
-        lines.append(_line(["---", *["---:"] * (len(self.headings) - 1)]))
-        lines += [_line([_in_markdown(entry) for entry in row]) for row in self.rows]
+        """Write Markdown, with the title above and the notes below."""
+        rule = ["---", *["---:"] * (len(self.headings) - 1)]
+        rows = [[_in_markdown(entry) for entry in row] for row in self.rows]
+        lines = [f"**{self.title}**", ""]
+        lines += [f"| {' | '.join(row)} |" for row in (self.headings, rule, *rows)]
         if self.notes:
             lines += ["", *(f"{mark}) {note}.  " for mark, note in self.notes.items())]
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """A table environment that needs no package, small enough for a wide page."""
+        """Write a LaTeX table that needs no package and fits a wide page."""
         lines = [
             r"\begin{table}\scriptsize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{escape(self.title)}}}",
@@ -62,17 +65,13 @@ class TextTable:
 
 
 def unlinked(text: str) -> str:
-    """Markdown with the words of its links, for a place from which they would lead nowhere."""
+    """Replace Markdown links by their words, for a place from which they lead nowhere."""
     return re.sub(r"(?<!!)\[([^]]*)\]\([^)]*\)", r"\1", text)
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX takes it."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    """Escape text for LaTeX."""
+    return text.translate(_LATEX)
 
 
 def _in_markdown(entry: Entry) -> str:

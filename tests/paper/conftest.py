@@ -1,5 +1,5 @@
 import pytest
-from cells_made_up import SPEC
+from runs_made_up import SPEC
 
 from paper.matrix.spec import Spec
 

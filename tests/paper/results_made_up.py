@@ -18,12 +18,12 @@ def faked(name, tmp_path, errors, *, missing=(), quick=False, **more):
     repetitions = max(len(values) for values in errors.values())
     protocol = replace(protocol, spec=replace(protocol.spec, seeds=repetitions))
     records = {}
-    for cell in protocol.spec.cells():
-        values = errors.get(cell.method, errors.get("others"))
-        if cell.method in missing or values is None or len(values) <= cell.repetition:
+    for run in protocol.spec.runs():
+        values = errors.get(run.method, errors.get("others"))
+        if run.method in missing or values is None or len(values) <= run.repetition:
             continue
-        error = values[cell.repetition]
-        kept = 0.95 if cell.method == "bcd-95" else 1.0
+        error = values[run.repetition]
+        kept = 0.95 if run.method == "bcd-95" else 1.0
         history = [{"iteration": k, "train_error": error, "test_error": error} for k in range(3)]
         result = {
             "train_error": error / 2,
@@ -32,16 +32,16 @@ def faked(name, tmp_path, errors, *, missing=(), quick=False, **more):
             "active_units": [2000 * kept, 2000 * kept],
             "parameters": 5_000_000 * kept,
             "operations": {"macs": 2e6 * kept, "additions": 4e6 * kept, "word_operations": 1e5},
-            **{key: value(cell, error) for key, value in more.items()},
+            **{key: value(run, error) for key, value in more.items()},
         }
-        records[cell] = {
+        records[run] = {
             "status": "completed",
-            "seed": cell.seed,
+            "seed": run.seed,
             "commit": "0123456789abcdef+",
             "result": result,
             "history": history,
         }
-    return Results(protocol, Matrix(protocol.spec.cells(), tmp_path / name, records))
+    return Results(protocol, Matrix(protocol.spec.runs(), tmp_path / name, records))
 
 
 def verdict_on(words, **results):

@@ -6,7 +6,7 @@ from results_made_up import faked, verdict_on
 from paper.matrix.run import FAILED
 from paper.reproduce.claims import CONFIRMED, INCOMPLETE, OPEN, REFUTED, judge
 from paper.reproduce.comparison import (
-    errors_by_initial_epochs,
+    errors_by_pretraining_epochs,
     errors_in_noise,
 )
 from paper.reproduce.differences import difference
@@ -33,7 +33,7 @@ def test_the_lowest_error_needs_more_than_its_spread(tmp_path, ours, theirs, ver
     assert f"n = {len(ours)}" in judged.evidence
 
 
-def test_the_rival_that_decides_is_named(tmp_path):
+def test_the_baseline_that_decides_is_named(tmp_path):
     """ReLU has the lowest mean, by luck; STE is below in every seed."""
     errors = {"bcd-95": [0.01, 0.0112, 0.0121], "relu": [0.001, 0.009, 0.02]}
     errors |= {"ste": [0.0099, 0.01111, 0.012], "others": [0.03, 0.032, 0.031]}
@@ -54,7 +54,7 @@ def test_no_verdict_without_all_records(tmp_path):
     assert all(v.verdict == INCOMPLETE for v in judge({}))
 
 
-def test_bodies_alone_are_no_result(tmp_path):
+def test_backbones_alone_are_no_result(tmp_path):
     results = faked("mnist-256", tmp_path, {"initial": [0.02, 0.03]})
     assert results.rows_done == []
     assert make("table1", [results], tmp_path, None) == Made([], [])
@@ -80,13 +80,13 @@ def test_a_small_network_with_a_loss_is_not_what_was_claimed(tmp_path):
 
 def test_robustness_is_the_rise_above_the_clean_error(tmp_path):
     def noise(factor):
-        return lambda cell, error: {
+        return lambda run, error: {
             "part": "test",
             "levels": [0, 0.1, 0.2],
             "errors": [
                 error,
-                error * (factor[0] if cell.method == "bcd-95" else 2),
-                error * (factor[1] if cell.method == "bcd-95" else 2),
+                error * (factor[0] if run.method == "bcd-95" else 2),
+                error * (factor[1] if run.method == "bcd-95" else 2),
             ],
         }
 
@@ -105,8 +105,8 @@ def test_robustness_is_the_rise_above_the_clean_error(tmp_path):
     # A network that begins worse and ends better is lower in noise, yet not more stable.
     worse = {"bcd-95": [0.1, 0.11, 0.125], "others": [0.35, 0.36, 0.37]}
 
-    def steep(cell, error):
-        high = 0.4 if cell.method == "bcd-95" else 0.45
+    def steep(run, error):
+        high = 0.4 if run.method == "bcd-95" else 0.45
         return {"part": "test", "levels": [0, 0.1], "errors": [error, high + error / 10]}
 
     results = faked("fashion-mnist", tmp_path, worse, noise=steep)
@@ -117,9 +117,9 @@ def test_images_that_noise_turns_into_others(tmp_path):
     def looked(turned):
         """In so many seeds the second image is another class's in noise 0.3, and its own again."""
 
-        def content(cell, _error):
+        def content(run, _error):
             kept, lost = [0.9, 0.1], [0.2, 0.8]
-            turns = cell.method == "bcd-95" and cell.repetition < turned
+            turns = run.method == "bcd-95" and run.repetition < turned
             probabilities = [[kept, kept], [kept, lost if turns else kept], [kept, kept]]
             return {"probabilities": probabilities, "levels": [0, 0.3, 0.5]}
 
@@ -159,24 +159,24 @@ def test_parameters_that_fail_matter(tmp_path):
     results = faked("parameters", tmp_path, errors)
     assert verdict_on("settings of stochastic", r=results).verdict == OPEN
     results = faked("parameters", tmp_path, {"others": base})
-    for cell in results.matrix.cells:
-        if cell.method == "head-double":
-            results.matrix.records[cell] = {"status": FAILED, "reason": "diverged", "seed": 0}
+    for run in results.matrix.runs:
+        if run.method == "head-double":
+            results.matrix.records[run] = {"status": FAILED, "reason": "diverged", "seed": 0}
     judged = verdict_on("settings of stochastic", r=results)
     assert (judged.verdict, judged.evidence) == (REFUTED, "training diverges with head_step 0.6")
-    for cell in results.matrix.failed:  # for want of memory, say
-        results.matrix.records[cell]["traceback"] = ["MemoryError"]
+    for run in results.matrix.failed:  # for want of memory, say
+        results.matrix.records[run]["traceback"] = ["MemoryError"]
     judged = verdict_on("settings of stochastic", r=results)
     assert judged.verdict == INCOMPLETE
     assert judged.evidence.startswith("3 of 27 cells are missing")
 
 
-def test_the_initial_process_by_its_epochs(tmp_path):
+def test_pretraining_by_its_epochs(tmp_path):
     def falling(steep):
-        def error(cell, _error):
-            epochs = cell.plan.initial_epochs or 0
+        def error(run, _error):
+            epochs = run.plan.pretraining_epochs or 0
             high = {0: 0.05, 1: 0.011 if steep else 0.045}.get(epochs, 0.01)
-            return high + cell.repetition * 1e-4 * (epochs + 1)
+            return high + run.repetition * 1e-4 * (epochs + 1)
 
         return error
 
@@ -194,13 +194,13 @@ def test_the_initial_process_by_its_epochs(tmp_path):
         judged = verdict_on("without an initial process", **both)
         assert judged.verdict == verdict
         assert "5.01%, " in judged.evidence
-    (table,) = errors_by_initial_epochs(both["initial"])
+    (table,) = errors_by_pretraining_epochs(both["initial"])
     assert table.headings == ["method", "n", "0", "1", "2", "3", "4", "5"]
     assert len(table.rows) == len(both["initial"].protocol.spec.methods)
-    cells = [entry.text for entry in table.rows[0]]
-    assert cells[:4] == ["ReLU", "3", "5.01 ± 0.01", "1.12 ± 0.02"]
+    entries = [entry.text for entry in table.rows[0]]
+    assert entries[:4] == ["ReLU", "3", "5.01 ± 0.01", "1.12 ± 0.02"]
     assert all(entry.best for row in table.rows for entry in row[2:])  # all are equal
-    (table,) = errors_by_initial_epochs(faked("initial", tmp_path, {"relu": [0.1, 0.2]}))
+    (table,) = errors_by_pretraining_epochs(faked("initial", tmp_path, {"relu": [0.1, 0.2]}))
     lines = {row[0].text: [entry.text for entry in row[1:3]] for row in table.rows}
     assert lines["ReLU"] == ["2", "15.00 ± 7.07"]
     assert lines["0/1 BCD"] == ["0 of 2", "missing"]
@@ -213,7 +213,7 @@ def test_differences_are_taken_seed_by_seed():
     assert gap.n == 3
     assert gap.mean == pytest.approx(-0.011)
     # -0.011 -+ 4.3027 * 0.001732 / sqrt(3), by hand
-    assert (gap.low, gap.high) == pytest.approx((-0.0153027, -0.0066973), abs=1e-6)
+    assert gap.alone == pytest.approx((-0.0153027, -0.0066973), abs=1e-6)
     assert gap.is_within()
     assert gap.is_within(-0.006)
     assert not gap.is_within(-0.007)
@@ -223,10 +223,10 @@ def test_differences_are_taken_seed_by_seed():
 def test_only_what_refutes_is_corrected_for_the_number_of_differences():
     a, b = {0: 0.1, 1: 0.2, 2: 0.31}, {0: 0.11, 1: 0.213, 2: 0.32}
     one, many = difference(a, b), difference(a, b, of=40)
-    assert (many.low, many.high) == (one.low, one.high) == (one.lowest, one.highest)
+    assert many.alone == one.alone == one.together
     # -+ 28.2577, Student's t of 2 degrees at 1 - 0.025 / 40
     reach = 28.2577 * 0.001 / 1
-    assert (many.lowest, many.highest) == pytest.approx((-0.011 - reach, -0.011 + reach), abs=1e-5)
+    assert many.together == pytest.approx((-0.011 - reach, -0.011 + reach), abs=1e-5)
     assert many.is_within()
     assert difference(b, a).is_beyond()
     assert not difference(b, a, of=40).is_beyond()

@@ -37,8 +37,8 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
     assert "bcd on resnet18@10 (1)." in page
     assert "012345678+" in page
     assert "zeroone reproduce table2 --x\n" in page
-    for cell, record in results["cifar100"].matrix.records.items():
-        record["machine"] = {"processor": "Xeon" if cell.repetition else "EPYC"}
+    for run, record in results["cifar100"].matrix.records.items():
+        record["machine"] = {"processor": "Xeon" if run.repetition else "EPYC"}
     write_page(tmp_path / "docs/page.md", made, results, tmp_path, quick=False, options=" --x")
     page = (tmp_path / "docs/page.md").read_text(encoding="utf-8")
     assert ", made by 012345678+, seeds 0 on EPYC; 1 on Xeon." in page
@@ -47,12 +47,12 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
 
 def test_a_failed_cell_is_missing_not_averaged(tmp_path):
     results = faked("mnist-256", tmp_path, {"others": [0.01, 0.02], "bcd": [0.01, 0.5]})
-    cell = next(c for c in results.matrix.cells if (c.method, c.repetition) == ("bcd", 1))
-    results.matrix.records[cell] |= {"status": FAILED, "reason": "out of memory"}
+    run = next(c for c in results.matrix.runs if (c.method, c.repetition) == ("bcd", 1))
+    results.matrix.records[run] |= {"status": FAILED, "reason": "out of memory"}
     (table,) = compare_with_paper(results)
     row = next(row for row in table.rows if row[0].text == "0/1 BCD")
     assert [entry.text for entry in row[1:5:3]] == ["1 of 2", "1.00"]
-    assert cell in results.lacking
+    assert run in results.lacking
     made = {"table1": make("table1", [results], tmp_path, None)}
     everything = {
         name: open_results(Protocol.read(name), tmp_path, print, None) for name in PROTOCOLS

@@ -14,9 +14,9 @@ from paper.reproduce.results import open_results
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocols_can_be(name, quick):
     protocol = Protocol.read(name, quick=quick)
-    cells = protocol.spec.cells()
-    assert cells
-    assert {cell.seed for cell in cells} == set(range(protocol.spec.seeds))
+    runs = protocol.spec.runs()
+    assert runs
+    assert {run.seed for run in runs} == set(range(protocol.spec.seeds))
     if quick:
         assert protocol.spec.data == ("digits",)
     elif name not in {"parameters", "printed"}:

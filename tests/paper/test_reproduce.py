@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 from results_made_up import TEN
+from runs_made_up import read_lines, write_lines
 
 from paper.matrix.command import Effort
 from paper.matrix.methods import METHODS
+from paper.matrix.record_file import FILE
 from paper.reproduce.command import reproduce
 from paper.reproduce.figures import plot_prox
 from paper.reproduce.targets import TARGETS
@@ -48,28 +50,34 @@ def test_the_same_records_make_the_same_tables_and_figures(quick, capsys):
     assert len(before) > 12
 
 
-def test_the_same_cells_make_the_same_records_once_more(quick, tmp_path):
-    """A body, a rival and BCD, trained again from nothing."""
+def test_the_same_runs_make_the_same_records_once_more(quick, tmp_path):
+    """A backbone, a baseline and BCD, trained again from nothing."""
     chosen = {"only": ("cifar100",), "methods": ("relu", "bcd")}
     assert reproduce("table2", tmp_path, Effort(quiet=True), quick=True, seeds=1, **chosen) == 0
-    again = sorted(tmp_path.glob("records/cifar100/digits/*/*/0.json"))
-    assert {path.parent.name for path in again} == {"initial", "relu", "bcd"}
-    for path in again:
-        assert path.read_bytes() == (quick / path.relative_to(tmp_path)).read_bytes()
+    again, before = (read_lines(out / "records/cifar100") for out in (tmp_path, quick))
+    assert {method for _, method, _ in again} == {"initial", "relu", "bcd"}
+    for key, line in again.items():
+        assert json.dumps(line["record"]) == json.dumps(before[key]["record"])
 
 
 def test_a_corrupt_record_is_named_and_redone(quick, capsys):
-    path = quick / "records/parameters/digits/f3nn_60-60/bcd/0.json"
-    before = path.read_bytes()
+    path = quick / "records/parameters" / FILE
+    before = read_lines(path.parent)
     table = (quick / "parameters.md").read_bytes()
-    path.write_bytes(before[: len(before) // 2])
+    lines = path.read_bytes().splitlines()
+    (damaged,) = [k for k, line in enumerate(lines) if b'"method":"bcd"' in line]
+    lines[damaged] = lines[damaged][: len(lines[damaged]) // 2]
+    path.write_bytes(b"\n".join(lines))
     options = {"quick": True, "seeds": 1}
     assert reproduce("parameters", quick, Effort(quiet=True), **options, run=False) == 0
     assert "bcd on f3nn:60-60 (1)" in (quick / "results.md").read_text(encoding="utf-8")
     said = capsys.readouterr().err
-    assert "bcd/0.json is not a readable record. It does not count" in said
+    assert f"{FILE}, line {damaged + 1} is not a readable record. It does not count" in said
     assert reproduce("parameters", quick, Effort(quiet=True), **options) == 0
-    assert path.read_bytes() == before
+    after = read_lines(path.parent)
+    assert {key: line["record"] for key, line in after.items()} == {
+        key: line["record"] for key, line in before.items()
+    }
     assert (quick / "parameters.md").read_bytes() == table
 
 
@@ -100,26 +108,30 @@ LOSSES = {
 @pytest.mark.parametrize("lost", LOSSES)
 def test_an_incomplete_record_is_named_and_does_not_count(quick, tmp_path, capsys, lost):
     shutil.copytree(quick / "records", tmp_path / "records")
-    path = tmp_path / "records/fashion-mnist/digits/tinynet@2_60-60/relu/0.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    LOSSES[lost](record)
-    path.write_text(json.dumps(record), encoding="utf-8")
+    folder = tmp_path / "records/fashion-mnist"
+    lines = read_lines(folder)
+    LOSSES[lost](lines["tinynet@2:60-60", "relu", 0]["record"])
+    write_lines(folder, lines)
     options = {"quick": True, "seeds": 1, "run": False}
     assert reproduce("fig-noise", tmp_path, Effort(quiet=True), **options) == 0
-    assert "relu/0.json is not the whole record of a cell. It does not" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "relu, repetition 0 is not the whole record of a run. It does not" in said
     assert "relu on tinynet@2:60-60 (1)" in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
-def test_a_record_on_another_body_does_not_count(quick, tmp_path, capsys):
+def test_a_record_on_another_backbone_does_not_count(quick, tmp_path, capsys):
     shutil.copytree(quick / "records", tmp_path / "records")
-    path = tmp_path / "records/fashion-mnist/digits/tinynet@2_60-60/relu/0.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    body = json.loads((path.parents[2] / "tinynet@2/initial/0.json").read_text(encoding="utf-8"))
-    assert record["body_digest"] == body["body_digest"]
-    path.write_text(json.dumps(record | {"body_digest": "0" * 64}), encoding="utf-8")
+    folder = tmp_path / "records/fashion-mnist"
+    lines = read_lines(folder)
+    record = lines["tinynet@2:60-60", "relu", 0]["record"]
+    backbone = lines["tinynet@2", "initial", 0]["record"]
+    assert record["backbone_digest"] == backbone["backbone_digest"]
+    record["backbone_digest"] = "0" * 64
+    write_lines(folder, lines)
     options = {"quick": True, "seeds": 1, "run": False}
     assert reproduce("fig-noise", tmp_path, Effort(quiet=True), **options) == 0
-    assert "relu/0.json was made on another body than that" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "relu, repetition 0 was made on another backbone than that" in said
     assert "relu on tinynet@2:60-60 (1)" in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
@@ -131,30 +143,29 @@ def test_a_target_without_protocols_has_no_pieces(tmp_path):
 def test_a_piece_may_be_a_method(tmp_path):
     options = {"quick": True, "seeds": 1, "methods": ("move-half",)}
     assert reproduce("parameters", tmp_path, Effort(quiet=True), **options) == 0
-    made = {path.parent.name for path in (tmp_path / "records").rglob("0.json")}
-    assert made == {"move-half"}
+    (path,) = (tmp_path / "records").rglob(FILE)
+    assert {method for _, method, _ in read_lines(path.parent)} == {"move-half"}
     with pytest.raises(InputError, match="method"):
         reproduce("parameters", tmp_path, Effort(quiet=True), **options | {"methods": ("adam",)})
 
 
-def test_a_method_brings_its_own_bodies_only(tmp_path, monkeypatch):
+def test_a_method_brings_its_own_backbones_only(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(Effort, "run", lambda _self, _matrix, cells: ran.extend(cells))
-    for method, bodies in (("move-half", set()), ("bcd-hardmax", {"tinynet@3"})):
+    monkeypatch.setattr(Effort, "run", lambda _self, _matrix, runs: ran.extend(runs))
+    for method, backbones in (("move-half", set()), ("bcd-hardmax", {"tinynet@3"})):
         ran.clear()
         options = {"quick": True, "seeds": 1, "methods": (method,)}
         reproduce("all", tmp_path, Effort(quiet=True), **options)
-        assert {cell.architecture for cell in ran if cell.method == "initial"} == bodies
-        assert {cell.data for cell in ran} == {"digits"}
-        assert sum(cell.method == method for cell in ran) == 1
+        assert {run.architecture for run in ran if run.method == "initial"} == backbones
+        assert {run.data for run in ran} == {"digits"}
+        assert sum(run.method == method for run in ran) == 1
 
 
 def test_records_of_other_settings_stop_only_those_who_need_them(quick, tmp_path, capsys):
     shutil.copytree(quick / "records/cifar10", tmp_path / "records/cifar10")
-    path = tmp_path / "records/cifar10/digits/tinynet@3_60-60/bcd/0.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    record["settings"]["stochastic"]["move"] = 0.5
-    path.write_text(json.dumps(record), encoding="utf-8")
+    lines = read_lines(tmp_path / "records/cifar10")
+    lines["tinynet@3:60-60", "bcd", 0]["record"]["settings"]["stochastic"]["move"] = 0.5
+    write_lines(tmp_path / "records/cifar10", lines)
     options = {"quick": True, "seeds": 1, "run": False}
     with pytest.raises(InputError, match=r"move=0\.5, not 0\.08"):
         reproduce("table1", tmp_path, Effort(quiet=True), **options)
@@ -182,8 +193,8 @@ def test_figures_do_not_ask_the_reader_s_matplotlibrc(tmp_path):
 
 
 def test_single_images_keep_their_probabilities(quick):
-    path = quick / "records/fashion-mnist/digits/tinynet@2_60-60/bcd/0.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
+    lines = read_lines(quick / "records/fashion-mnist")
+    record = lines["tinynet@2:60-60", "bcd", 0]["record"]
     images = record["result"]["images"]
     assert images["rows"] == [0, 1]
     assert len(images["probabilities"]) == len(images["levels"]) == 3

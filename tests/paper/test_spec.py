@@ -1,28 +1,28 @@
-"""What a run matrix reads: its cells, their seeds, architectures, methods."""
+"""What a run matrix reads: its runs, their seeds, architectures, methods."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cells_made_up import made_up
+from runs_made_up import made_up
 
 from paper.matrix.architectures import Architecture
 from paper.matrix.methods import METHODS
-from paper.matrix.run import Cell
+from paper.matrix.run import Run
 from paper.matrix.spec import Spec
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.utils.checks import InputError
 
 
 def test_a_spec_names_its_cells(spec):
-    cells = spec.cells()
-    assert [str(cell) for cell in cells[:4]] == [
+    runs = spec.runs()
+    assert [str(run) for run in runs[:4]] == [
         "digits, f3nn:8-6, relu, repetition 0",
         "digits, f3nn:8-6, bcd, repetition 0",
         "digits, f3nn:8-6, wild, repetition 0",
         "digits, f3nn:8-6, relu, repetition 1",
     ]
-    relu, bcd, wild = (cell.describe() for cell in cells[:3])
+    relu, bcd, wild = (run.describe() for run in runs[:3])
     assert relu["epochs"] == bcd["stochastic"]["epochs"] == 2
     assert "stochastic" not in relu
     assert relu["rival"]["smoothing"] == wild["rival"]["smoothing"] == 0
@@ -30,21 +30,21 @@ def test_a_spec_names_its_cells(spec):
     assert wild["rival"]["activation"] == "relu"
     assert "rival" not in bcd
     assert bcd["hidden"] == relu["hidden"] == [8, 6]
-    assert str(cells[2].path) == "digits/f3nn_8-6/wild/0.json"
+    assert runs[2].state_folder.parts[-4:] == ("digits", "f3nn_8-6", "wild", "0")
 
 
 def test_seeds_come_from_all_four():
-    cell = made_up()
+    run = made_up()
     others = [
-        replace(cell, data="mnist"),
-        replace(cell, architecture="f3nn:8-7"),
-        replace(cell, method="tanh"),
-        replace(cell, repetition=1),
+        replace(run, data="mnist"),
+        replace(run, architecture="f3nn:8-7"),
+        replace(run, method="tanh"),
+        replace(run, repetition=1),
     ]
-    assert len({c.seed for c in [cell, *others]}) == 5
-    assert replace(cell, options={"epochs": 7}).seed == cell.seed
-    assert cell.seed == 387062914  # on every machine
-    assert cell.settings.seed == cell.seed
+    assert len({c.seed for c in [run, *others]}) == 5
+    assert replace(run, options={"epochs": 7}).seed == run.seed
+    assert run.seed == 387062914  # on every machine
+    assert run.settings.seed == run.seed
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_architectures(text, expected):
     assert Architecture.parse(text) == Architecture(*expected)
 
 
-def test_a_body_without_initial_process_has_bits_as_well():
+def test_a_backbone_without_pretraining_has_bits_as_well():
     assert Architecture.parse("convnet:9").bits == (
         "conv3x3:32:max2",
         "conv3x3:64:max2",
@@ -80,15 +80,15 @@ def test_a_body_without_initial_process_has_bits_as_well():
         ({"architectures": ["f3nn:"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f3nn:10x10"]}, "written like f3nn:1000-1000"),
         ({"architectures": ["f4nn"]}, "unknown architecture 'f4nn'.*Did you mean 'f3nn'"),
-        ({"architectures": ["f3nn@3"]}, "f3nn has no body that an initial process could train"),
+        ({"architectures": ["f3nn@3"]}, "f3nn has no backbone to pretrain"),
         ({"architectures": ["convnet@"]}, "written like convnet:1000-1000"),
         (
-            {"architectures": ["convnet@1"], "initial": {"epochs": 3}},
-            "unknown option of an initial process 'epochs'",
+            {"architectures": ["convnet@1"], "pretraining": {"epochs": 3}},
+            "unknown option of pretraining 'epochs'",
         ),
         (
             {"architectures": ["convnet@1"], "initial": {"bach": 3}},
-            "unknown option of an initial process 'bach'.*Did you mean 'batch'",
+            "unknown option of pretraining 'bach'.*Did you mean 'batch'",
         ),
         ({"architectures": ["convnet@1"], "initial": {"batch": 1}}, "batch must be a whole number"),
         ({"methods": ["rleu"]}, "unknown method 'rleu'.*Did you mean 'relu'"),
@@ -116,7 +116,7 @@ def test_a_body_without_initial_process_has_bits_as_well():
         ({"variants": {"mine": 3}}, "'mine' must say which method it is like"),
         ({"train": {"hidden": [3]}}, r"hidden in \[train\] would contradict the architecture"),
         ({"train": {"seed": 3}}, r"seed in \[train\] would contradict the seed"),
-        ({"rivals": {"activation": "tanh"}}, "would contradict the method"),
+        ({"baselines": {"activation": "tanh"}}, "would contradict the method"),
         ({"train": {"keep": 0.5}}, "unknown option of a network trained by Adam 'keep'"),
         ({"noise": [[0.1]]}, "noise must be a list of levels"),
         ({"seeds": [[1]]}, "seeds must be a whole number"),
@@ -126,7 +126,7 @@ def test_a_body_without_initial_process_has_bits_as_well():
 def test_specs_that_cannot_be(change, sentence):
     content = {"data": ["digits"], "architectures": ["f3nn:8"], "methods": ["relu", "bcd"]}
     with pytest.raises(InputError, match=sentence):
-        Spec.from_dict(content | change).cells()
+        Spec.from_dict(content | change).runs()
 
 
 def test_spec_files_that_cannot_be(tmp_path):
@@ -142,21 +142,21 @@ def test_the_specs_of_the_repository_are_valid():
     paths = list(folder.glob("*.toml"))
     assert paths
     for path in paths:
-        assert Spec.read(path).cells()
+        assert Spec.read(path).runs()
 
 
-def test_no_two_cells_share_a_record():
+def test_no_two_runs_share_a_state():
     names = ["a b", "a_b", "a/b", "..", "m_ine.csv", "m/ine.csv", "a.b", "a-b", "ä"]
-    paths = [replace(made_up(), data=name).path for name in names]
+    paths = [replace(made_up(), data=name).state_folder for name in names]
     assert len(set(paths)) == len(names)
-    assert all(".." not in path.parts and len(path.parts) == 4 for path in paths)
-    assert len({made_up(name).path for name in names}) == len(names)
+    assert all(".." not in path.parts and len(path.parts) == 6 for path in paths)
+    assert len({made_up(name).state_folder for name in names}) == len(names)
 
 
 def test_methods_are_what_they_say():
     activations = {}
     for name, method in METHODS.items():
-        described = Cell("digits", "f3nn:8", name, 0, method.rival, method.options).describe()
+        described = Run("digits", "f3nn:8", name, 0, method.baseline, method.options).describe()
         activations[name] = described.get("rival", {}).get("activation")
         if name in ACTIVATIONS:
             assert activations[name] == name
@@ -168,6 +168,13 @@ def test_methods_are_what_they_say():
 
 def test_tables_of_options_are_read_even_if_no_row_uses_them():
     with pytest.raises(InputError, match="unknown option 'kep'"):
-        Spec(("digits",), ("f3nn:4",), ("relu",), bcd={"kep": 0.5}).cells()
+        Spec(("digits",), ("f3nn:4",), ("relu",), bcd={"kep": 0.5}).runs()
     with pytest.raises(InputError, match="unknown option of a network trained by Adam 'rate'"):
-        Spec(("digits",), ("f3nn:4",), ("bcd",), rivals={"rate": 0.5}).cells()
+        Spec(("digits",), ("f3nn:4",), ("bcd",), baselines={"rate": 0.5}).runs()
+
+
+def test_old_names_of_tables_are_read():
+    content = {"data": ["digits"], "architectures": ["tinynet@1"], "methods": ["relu"]}
+    old = Spec.from_dict(content | {"rivals": {"smoothing": 0.0}, "initial": {"batch": 20}})
+    new = {"baselines": {"smoothing": 0.0}, "pretraining": {"batch": 20}}
+    assert old == Spec.from_dict(content | new)

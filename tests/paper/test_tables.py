@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from cells_made_up import filled, keep_made_up
+from runs_made_up import filled, keep_made_up
 
 from paper.matrix.live_table import _table, live_table
 from paper.matrix.matrix import Matrix
-from paper.matrix.run import Cell
+from paper.matrix.run import Run
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import (
     Ended,
@@ -21,7 +21,7 @@ def test_tables(spec, tmp_path, capsys):
     relu, bcd, wild = rows
     assert (relu["n"], relu["planned"], relu["failed"]) == (1, 2, ["it rained"])
     assert relu["test_error"] == {"mean": 0.01, "deviation": None, "values": [0.01]}
-    assert bcd["seeds"] == [spec.cells()[1].seed, spec.cells()[4].seed]
+    assert bcd["seeds"] == [spec.runs()[1].seed, spec.runs()[4].seed]
     assert bcd["test_error"]["mean"] == pytest.approx(0.02)
     assert bcd["test_error"]["deviation"] == pytest.approx(0.02 / 2**0.5)
     assert (bcd["active_units"], bcd["parameters"], bcd["additions"]) == ([8, 6], 700, 4)
@@ -38,9 +38,9 @@ def test_tables(spec, tmp_path, capsys):
 
 
 def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
-    cell = Cell("mnist", "convnet", "ste", 0, rival=True)
-    matrix = Matrix([cell], tmp_path, {})
-    keep_made_up(matrix, cell)
+    run = Run("mnist", "convnet", "ste", 0, baseline=True)
+    matrix = Matrix([run], tmp_path, {})
+    keep_made_up(matrix, run)
     rows = summarise(matrix)
     print_summary(rows)
     assert rows[0]["paper_flops_millions"] == 0.382
@@ -54,9 +54,9 @@ def test_the_paper_s_flops_stand_beside_ours(tmp_path, capsys):
 
 def test_the_live_table(spec, tmp_path):
     matrix = filled(spec, tmp_path)
-    cell = spec.cells()[2]
-    table = _table(matrix, {cell: Progress(cell, 0.4, 0.123)})
-    assert table.title == "4 of 6 cells"
+    run = spec.runs()[2]
+    table = _table(matrix, {run: Progress(run, 0.4, 0.123)})
+    assert table.title == "4 of 6 runs"
     assert table.columns[1].header == "digits\nf3nn:8-6"
     entries = list(table.columns[1].cells)
     assert entries == [
@@ -70,15 +70,15 @@ def test_the_live_table(spec, tmp_path):
 def test_plain_lines(spec, tmp_path, capsys):
     matrix = filled(spec, tmp_path)
     with live_table(matrix, 6) as watch:
-        watch(Progress(spec.cells()[0], 0.5))
-        for cell in matrix.records:
-            watch(Ended(cell, 12.3))
+        watch(Progress(spec.runs()[0], 0.5))
+        for run in matrix.records:
+            watch(Ended(run, 12.3))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1/6 digits, f3nn:8-6, relu, repetition 0 (12 s): test error 1.00%"
     assert "2/6 digits, f3nn:8-6, bcd" in lines[1]
     assert any("failed: it rained" in line for line in lines)
     with live_table(matrix, 6, quiet=True) as watch:
-        watch(Ended(cell, 1.0))
+        watch(Ended(run, 1.0))
     assert capsys.readouterr().err == ""
 
 

@@ -1,4 +1,4 @@
-"""Processes for cells: no more than the cores carry, none that outlives its parent."""
+"""Processes for runs: no more than the cores carry, none that outlives its parent."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from paper.matrix.workers import (
     Progress,
-    _deaf_to_interrupts,
+    _starting,
     fitting_jobs,
     run_tasks,
     usable_cores,
@@ -96,7 +96,7 @@ def test_ctrl_c_while_a_process_starts_is_not_lost():
     heard = []
 
     def interrupted_start():
-        with _deaf_to_interrupts():
+        with _starting(threads=1):
             # To this thread: another one could take it, and pass it on at any later time.
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             heard.append("not yet")
@@ -119,7 +119,7 @@ def test_a_script_without_its_guard_is_told(tmp_path):
     )
     assert done.returncode == 1
     assert "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
-    assert not list((tmp_path / "out").rglob("*.json"))
+    assert not list((tmp_path / "out").rglob("*.jsonl"))
 
 
 def test_processes_end_with_their_parent(tmp_path):
