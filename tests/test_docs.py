@@ -58,12 +58,3 @@ def test_every_command_is_documented():
     text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     for name in app.commands:
         assert f"zeroone {name}" in text or f"`{name}" in text, name
-
-
-def test_lines_of_the_documents_are_short():
-    """At most 100 characters; table rows, links and results.md (generated) may be longer."""
-    for page in PAGES:
-        if page.name != "results.md":
-            for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-                short = len(line) <= 100 or line.lstrip().startswith(("|", "[", "!["))
-                assert short, f"{page.name}:{number} has {len(line)} characters"
