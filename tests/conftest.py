@@ -60,7 +60,7 @@ def command(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture(autouse=True)
 def registries():
-    """Undo what a test registers."""
+    """What a test registers ends with it."""
     from zeroone.nn import U_RULES
     from zeroone.optim.layers import LAYERS
 
