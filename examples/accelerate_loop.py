@@ -1,4 +1,4 @@
-"""BCD in a loop of Hugging Face's accelerate, on digits: python examples/accelerate_loop.py."""
+"""Train with BCD in an accelerate loop on digits: python examples/accelerate_loop.py."""
 
 import torch
 from accelerate import Accelerator
@@ -11,14 +11,14 @@ from zeroone.optim import BCD
 
 
 def main(epochs: int = 15) -> float:
-    """Give the test error."""
+    """Return the test error."""
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True)
     X, y = (torch.from_numpy(A) for A in load_digits(return_X_y=True))
-    rest, test = random_split(TensorDataset((X.float() - X.mean()) / X.std(), y), [0.8, 0.2])
+    train, test = random_split(TensorDataset((X.float() - X.mean()) / X.std(), y), [0.8, 0.2])
     hidden = [nn.Linear(64, 128), Step(), nn.Linear(128, 128), Step()]
     model = nn.Sequential(*hidden, nn.Linear(128, 10))
-    loader = accelerator.prepare(DataLoader(rest, batch_size=128, shuffle=True))
+    loader = accelerator.prepare(DataLoader(train, batch_size=128, shuffle=True))
     model = accelerator.prepare(model)
     bcd = accelerator.prepare(BCD(model, total_steps=epochs * len(loader)))
     for _ in range(epochs):

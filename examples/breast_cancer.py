@@ -1,8 +1,9 @@
-"""Diagnosis on the breast-cancer data, the paper's first outlook: what is missed, what is needed.
+"""Diagnose breast cancer, and find out which measurements the diagnosis needs.
 
-Malignant is what must not be missed, so errors are given for each kind: sensitivity is the share of
-malignant samples that are found, specificity that of benign ones that are left alone. l2,0 removes
-inputs whose columns are not worth their price: which measurements are needed at all?
+A missed malignant sample is worse than a false alarm, so the two errors are reported apart:
+sensitivity is the share of malignant samples that are found, specificity the share of benign
+samples that are recognised as benign. The l2,0 price ``lam`` removes inputs that are not worth
+their cost.
 
     python examples/breast_cancer.py
 """
@@ -16,21 +17,23 @@ from zeroone import ZeroOneClassifier
 
 
 def main() -> tuple[float, float, list[str]]:
-    """Give sensitivity, specificity and the names of the inputs that survived."""
+    """Return sensitivity, specificity and the names of the inputs that are left."""
     data = load_breast_cancer()
     malignant = (data.target == 0).astype(int)
     classifier = ZeroOneClassifier((64,), epochs=150, lam=0.2, class_weight="balanced")
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     predicted = cross_val_predict(classifier, data.data, malignant, cv=folds)
-    (spared, alarms), (missed, found) = confusion_matrix(malignant, predicted)
-    sensitivity, specificity = found / (found + missed), spared / (spared + alarms)
+    counts = confusion_matrix(malignant, predicted).ravel()
+    true_negative, false_positive, false_negative, true_positive = counts
+    sensitivity = true_positive / (true_positive + false_negative)
+    specificity = true_negative / (true_negative + false_positive)
     print(f"5-fold: sensitivity {100 * sensitivity:.1f}%, specificity {100 * specificity:.1f}%")
-    network = classifier.fit(data.data, malignant).network_
-    weights = network.operators[0].linear
-    sizes = weights.square().sum(dim=0).sqrt().numpy()
-    left = [str(data.feature_names[k]) for k in np.argsort(-sizes) if sizes[k] > 0]
-    print(f"{len(left)} of {len(sizes)} inputs and {classifier.n_active_[0]} of 64 units are left")
-    print("most weight:", ", ".join(left[:5]))
+
+    first_layer = classifier.fit(data.data, malignant).network_.operators[0]
+    norms = first_layer.linear.square().sum(dim=0).sqrt().numpy()  # of each input's column
+    left = [str(data.feature_names[k]) for k in np.argsort(-norms) if norms[k] > 0]
+    print(f"{len(left)} of {len(norms)} inputs and {classifier.n_active_[0]} of 64 units are left")
+    print("largest weights:", ", ".join(left[:5]))
     return float(sensitivity), float(specificity), left
 
 

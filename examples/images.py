@@ -1,4 +1,4 @@
-"""Images through a convolutional network whose every hidden activation is 0 or 1.
+"""Classify images with a convolutional network whose hidden activations are all 0 or 1.
 
 python examples/images.py
 """
@@ -10,9 +10,11 @@ from zeroone import ZeroOneClassifier, to_torch
 
 
 def main() -> float:
-    """Give the test error."""
-    X, y = load_digits(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X.reshape(-1, 1, 8, 8), y, random_state=0)
+    """Return the test error."""
+    images, labels = load_digits(return_X_y=True)
+    images = images.reshape(-1, 1, 8, 8)
+    X, X_test, y, y_test = train_test_split(images, labels, random_state=0)
+    # 16 filters of 3 x 3 with padding 1, pooled before the step; 32 filters; 64 dense units.
     layers = ("conv3x3:16:pad1:max2", "conv3x3:32:pad1", 64)
     classifier = ZeroOneClassifier(layers, image_shape=(1, 8, 8), epochs=30).fit(X, y)
     error = 1 - classifier.score(X_test, y_test)

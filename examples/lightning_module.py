@@ -1,4 +1,4 @@
-"""BCD in a LightningModule, on digits: python examples/lightning_module.py."""
+"""Train a LightningModule with BCD on digits: python examples/lightning_module.py."""
 
 import lightning
 import torch
@@ -11,7 +11,7 @@ from zeroone.optim import BCD
 
 
 class Digits(lightning.LightningModule):
-    """Two hidden layers with steps."""
+    """Two hidden layers of 128 units with 0/1 activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Digits(lightning.LightningModule):
 
 
 def main(epochs: int = 15) -> float:
-    """Give the test error."""
+    """Return the test error."""
     lightning.seed_everything(0)
     X, y = (torch.from_numpy(A) for A in load_digits(return_X_y=True))
-    rest, test = random_split(TensorDataset((X.float() - X.mean()) / X.std(), y), [0.8, 0.2])
-    plain = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", **plain)
+    train, test = random_split(TensorDataset((X.float() - X.mean()) / X.std(), y), [0.8, 0.2])
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", **quiet)
     model = Digits()
-    trainer.fit(model, DataLoader(rest, batch_size=128, shuffle=True))
+    trainer.fit(model, DataLoader(train, batch_size=128, shuffle=True))
     return trainer.test(model, DataLoader(test, batch_size=360))[0]["error"]
 
 

@@ -1,5 +1,6 @@
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,10 +8,10 @@ from hypothesis import settings
 
 from zeroone.cli import main
 
-# A shell that starts the tests in the background makes them, and all they start, ignore Ctrl-C.
+# A shell that runs the tests in the background makes them and their children ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples on every machine and in every run.
+# Hypothesis draws the same examples on every machine and in every run.
 settings.register_profile("zeroone", derandomize=True, deadline=None, max_examples=200)
 settings.load_profile("zeroone")
 
@@ -21,9 +22,19 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection_modifyitems(items):
+    """Mark the tests that slow_tests.txt names, file by file or one by one."""
+    folder = Path(__file__).parent
+    slow = set((folder / "slow_tests.txt").read_text(encoding="utf-8").split())
+    for item in items:
+        file = item.path.relative_to(folder).as_posix()
+        if not slow.isdisjoint({file, f"{file}::{item.originalname}"}):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
-    torch.set_num_threads(1)  # the matrices are small: a second thread only gets in the way
+    torch.set_num_threads(1)  # on small matrices a second thread costs more than it gains
 
 
 @pytest.fixture
@@ -33,7 +44,7 @@ def rng():
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """Run zeroone in an empty folder; give (exit code, stdout, stderr)."""
+    """Run zeroone in an empty folder and return (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZEROONE_DATA", str(tmp_path / "no-cache"))
 

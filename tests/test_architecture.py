@@ -1,4 +1,4 @@
-"""The tree in docs/architecture.md is that of the package."""
+"""Lists of files and tests agree with what is there."""
 
 import re
 from pathlib import Path
@@ -20,3 +20,10 @@ def test_the_tree_has_every_package_and_no_other():
             named.add(package.name)
     folders = (ROOT / "src/zeroone").iterdir()
     assert named == {path.name for path in folders if any(path.glob("*.py"))}
+
+
+def test_every_slow_test_exists():
+    for entry in (ROOT / "tests/slow_tests.txt").read_text(encoding="utf-8").split():
+        file, _, name = entry.partition("::")
+        assert (ROOT / "tests" / file).is_file(), f"remove or rename {entry}"
+        assert f"def {name}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), entry

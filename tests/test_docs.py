@@ -1,4 +1,4 @@
-"""What the documents tell people to type: Python that runs, commands that there are."""
+"""The Python in the documents runs, and their commands exist."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ import pytest
 from zeroone.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^    (zeroone [a-z].*)$", re.MULTILINE)
 
@@ -22,7 +22,7 @@ def pages_with(pattern):
 
 @pytest.mark.parametrize("page", pages_with(PYTHON), ids=lambda page: page.name)
 def test_python_runs(page, tmp_path, monkeypatch):
-    """All blocks of a page, one after the other; only the number of epochs is cut."""
+    """Run the blocks of a page in order, with fewer batches than usual."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("zeroone.training.epochs.LEAST_BATCHES", 1)
     rng = np.random.default_rng(0)
@@ -33,10 +33,10 @@ def test_python_runs(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", pages_with(COMMAND), ids=lambda page: page.name)
 def test_commands_exist(page):
-    """Each is parsed, with its options, and not run."""
+    """Parse each command with its options, without running it."""
     for line in COMMAND.findall(page.read_text(encoding="utf-8")):
-        for one in line.split("&&"):
-            parse(shlex.split(one.replace("...", ""), comments=True)[1:])
+        for command in line.split("&&"):
+            parse(shlex.split(command.replace("...", ""), comments=True)[1:])
 
 
 def parse(words, group=app):
@@ -48,14 +48,13 @@ def parse(words, group=app):
         command.make_context(name, rest, parent=context)
 
 
-def test_what_parsing_finds():
+def test_parsing_finds_mistakes():
     for wrong in (["trian"], ["data", "fetch"], ["train", "--hiden", "3"], ["evaluate", "run"]):
         with pytest.raises((ValueError, click.UsageError)):
             parse(wrong)
 
 
 def test_every_command_is_documented():
-    """On the page of commands, by its name."""
     text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     for name in app.commands:
         assert f"zeroone {name}" in text or f"`{name}" in text, name
