@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,16 +58,6 @@ def set_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(count("threads", threads, most=1024))
-
-
-def need_extra(extra: str, module: str) -> None:
-    """Refuse to go on without an optional dependency.
-
-    Raises:
-        InputError: the module of the extra is not installed.
-    """
-    if find_spec(module) is None:
-        raise InputError(f"this needs {module}: pip install 'zeroone[{extra}]'.")
 
 
 @contextmanager

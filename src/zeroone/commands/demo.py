@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.commands.checks import need_extra, output_folder, set_threads
+from zeroone.commands.checks import output_folder, set_threads
 from zeroone.commands.console import print_results, stages
 from zeroone.commands.figures import plot_training
 from zeroone.data.embedded import load_embedded
@@ -12,6 +12,7 @@ from zeroone.data.splits import Split
 from zeroone.training import Callback, TrainSettings, train
 from zeroone.training.baselines import train_baseline
 from zeroone.training.runs import RECORD
+from zeroone.utils.checks import need_extra
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import make_folder
 

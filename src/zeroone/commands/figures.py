@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from zeroone.commands.checks import need_extra
 from zeroone.data.splits import Split
+from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import replacing
 
 

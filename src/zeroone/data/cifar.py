@@ -11,7 +11,7 @@ from zeroone.data.archives import Files
 from zeroone.data.pickles import read_batch
 from zeroone.data.published import Bytes, Part, PublishedImages, Remote
 from zeroone.data.registry import register_data_set
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, need_extra
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ def read_png_part(spec: CifarImages, files: Files, part: str) -> Part | None:
 
 
 def _png_rows(spec: CifarImages, files: Files, name: str) -> Bytes:
-    from PIL import Image
-
+    Image = need_extra("images", "PIL.Image")
     data = io.BytesIO(files.read(name, 2 * spec.n_bytes))
     _, height, width = spec.shape
     try:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeroone.data.splits import Split
-from zeroone.utils.checks import InputError, nearest
+from zeroone.utils.checks import InputError, nearest, need_extra
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
@@ -243,8 +243,7 @@ def _is_image(path: Path) -> bool:
 
 def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
     """Return the pixels as RGB, and whether the file is grey."""
-    from PIL import Image
-
+    Image = need_extra("images", "PIL.Image")
     try:
         with Image.open(path, formats=IMAGE_FORMATS) as image:
             mode, pixels = image.mode, np.asarray(image.convert("RGB"))

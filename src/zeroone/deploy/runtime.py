@@ -20,7 +20,7 @@ from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
 from zeroone.deploy.kernel_batch import NativeNetwork, pays
 from zeroone.deploy.kernel_single import SingleNetwork, pays_for_one
 from zeroone.nn.network import ClassLabel
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, need_extra
 
 MANY = 1000  # single samples that are worth the second or two of a compiler
 
@@ -135,12 +135,7 @@ def open_session(model: str | bytes, threads: int | None = None, *, spin: bool =
 
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # works only before the first import
-    try:
-        import onnxruntime
-    except ImportError:
-        raise InputError(
-            "ONNX Runtime is not installed: run pip install 'zeroone[onnx]'."
-        ) from None
+    onnxruntime: Any = need_extra("onnx", "onnxruntime")
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()

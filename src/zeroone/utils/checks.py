@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from numbers import Integral, Real
+from types import ModuleType
 from typing import Any
 
 
@@ -62,3 +64,17 @@ def nearest(value: str, words: Iterable[str]) -> str:
     """Ask whether the user meant the nearest word; an empty string if none is near."""
     near = get_close_matches(str(value), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def need_extra(extra: str, module: str) -> ModuleType:
+    """Import a module of an optional dependency.
+
+    Raises:
+        InputError: the extra is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"this needs {module.partition('.')[0]}: pip install 'zeroone[{extra}]'."
+        ) from None

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from zeroone.commands.checks import check_output, need_extra, set_threads
+from zeroone.commands.checks import check_output, set_threads
+from zeroone.utils.checks import need_extra
 
 
 def report(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Conv2d, Shape
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import need_extra
 
 UNITS = 48  # whose weights the page shows
 Pixels = NDArray[np.uint8]
@@ -18,10 +18,7 @@ Pixels = NDArray[np.uint8]
 
 def data_uri(pixels: Pixels) -> str:
     """Encode pixels (height, width, 3) as the data URI of a PNG image."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InputError("a page with images needs pillow: pip install 'zeroone[pages]'") from None
+    Image = need_extra("pages", "PIL.Image")
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
@@ -31,7 +31,7 @@ def export_onnx(network: IntegerNetwork, path: Path) -> list[str]:
 def write_onnx(network: IntegerNetwork, path: Path) -> Path:
     """Write a checked model that maps ``inputs`` to int32 ``scores`` and the index ``class``."""
     model = make_model(network)
-    _import_onnx().checker.check_model(model, full_check=True)
+    need_extra("onnx", "onnx").checker.check_model(model, full_check=True)
     with replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
     return path
@@ -73,19 +73,11 @@ def make_model(network: IntegerNetwork) -> Any:
     return model
 
 
-def _import_onnx() -> Any:
-    try:
-        import onnx
-    except ImportError:
-        raise InputError("onnx is not installed: run pip install 'zeroone[onnx]'.") from None
-    return onnx
-
-
 class _Graph:
     """A graph under construction; methods add nodes and return the name of their output."""
 
     def __init__(self) -> None:
-        self.onnx = _import_onnx()
+        self.onnx = need_extra("onnx", "onnx")
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
