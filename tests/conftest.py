@@ -62,13 +62,14 @@ def command(monkeypatch, capsys, tmp_path):
 def registries():
     """What a test registers ends with it."""
     from zeroone.baselines import ACTIVATIONS
+    from zeroone.data.registry import REGISTRY
     from zeroone.nn import U_RULES
     from zeroone.nn.backbones import BACKBONES, BITS
     from zeroone.nn.heads import HEADS
     from zeroone.nn.pooling import POOLS
     from zeroone.optim.layers import LAYERS
 
-    known = (U_RULES, LAYERS, ACTIVATIONS, BACKBONES, BITS, HEADS, POOLS)
+    known = (U_RULES, LAYERS, ACTIVATIONS, BACKBONES, BITS, HEADS, POOLS, REGISTRY)
     kept = [(registry, dict(registry)) for registry in known]
     yield
     for registry, before in kept:
