@@ -43,7 +43,7 @@ def alive(pid):
         return False
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

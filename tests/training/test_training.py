@@ -264,6 +264,7 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
     plan = make(1437)
     assert (plan.epochs, plan.batches, plan.input_dropout) == (60, 6, 0.2)
     assert make(100, features=3).input_dropout == 0
+    assert [make(n).input_dropout for n in (19_999, 20_000)] == [0.2, 0.0]
     images = Subset(torch.zeros(1500, 64), torch.zeros(1500))
     assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
     assert (make(60_000).epochs, make(60_000).batches, make(5).batches) == (10, 235, 1)

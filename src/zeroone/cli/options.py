@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from zeroone.cli.completion import complete
+from zeroone.cli.completion import complete, words_of
 
 # What these options mean in every command that does not say otherwise.
 SHARED = {
@@ -28,7 +28,17 @@ SHARED = {
 ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)")
 
 
-class SettingOption(click.Option):
+class NamedOption(click.Option):
+    """An option whose help lists the words that it takes, registered ones among them."""
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """Write ``[c|html|onnx]`` in place of ``TEXT``."""
+        takes_files = self.name == "data"
+        words = [] if takes_files else words_of(ctx.info_name or "", self.name or "")
+        return f"[{'|'.join(words)}]" if words else super().make_metavar(ctx)
+
+
+class SettingOption(NamedOption):
     """An option for a setting; help lists it under the heading ``section``."""
 
     section = "Options"
@@ -81,7 +91,7 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             more |= {"default": parameter.default, "show_default": True}
         if kind is bool:
             more |= {"is_flag": True, "show_default": False}
-        made.append(click.Option(_spelled(name), multiple=several, help=texts.get(name), **more))
+        made.append(NamedOption(_spelled(name), multiple=several, help=texts.get(name), **more))
     return made
 
 

@@ -28,6 +28,7 @@ LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # from so many samples on, batches are so large
 FEW = 20  # an epoch of fewer batches is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
+ENOUGH = 1000  # samples per feature from which layers need no regularisation by dropout
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class BatchPlan:
             epochs: passes over the data. None: 10, or as many as make 60 batches and one more for
                 every 4 samples beyond 256, up to 1,000.
             batch: samples per batch. None: 256, or 1,024 for 200,000 samples or more.
-            dropout: the share of inputs to drop. None: 0.2, or 0 for few features, few samples or
-                images. Filters share their weights between positions and need no dropout of single
-                pixels, which cost accuracy on MNIST. Layers on a backbone's features need it:
-                without it, those on a ResNet overfitted CIFAR-10.
+            dropout: the share of inputs to drop. None: 0.2, or 0 for few features, few samples,
+                very many samples or images. Filters share their weights between positions and need
+                no dropout of single pixels, which cost accuracy on MNIST. Layers on a backbone's
+                features need it: without it, those on a ResNet overfitted CIFAR-10.
             seed: the seed of the run.
             of_images: whether the inputs are images for a convolution.
 
@@ -71,7 +72,8 @@ class BatchPlan:
         n, n_features = len(part.y), part.X.shape[1]
         if dropout is None:
             few = n_features < FEATURES_TO_DROP or n < SAMPLES_TO_DROP
-            dropout = 0.0 if of_images or few else DROPOUT
+            many = n >= ENOUGH * n_features
+            dropout = 0.0 if of_images or few or many else DROPOUT
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))

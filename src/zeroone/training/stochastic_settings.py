@@ -40,7 +40,8 @@ class StochasticSettings:
         smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a
             lead beyond the margin is pulled back.
         input_dropout: the share of inputs to set to their mean while training; None takes 0.2, or 0
-            for fewer than 16 features, fewer than 100 samples, or convolutions on images.
+            for fewer than 16 features, fewer than 100 samples, at least 1,000 samples per feature,
+            or convolutions on images.
         weights: 'real', or 'ternary' or 'binary' for the hidden layers: a unit's weights times a
             scale, which the step ignores (see ``optim.projection.project``).
         lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing.

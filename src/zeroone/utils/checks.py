@@ -72,9 +72,9 @@ def need_extra(extra: str, module: str) -> ModuleType:
     Raises:
         InputError: the extra is not installed.
     """
+    package = module.partition(".")[0]
     try:
+        import_module(package)
         return import_module(module)
     except ImportError:
-        raise InputError(
-            f"this needs {module.partition('.')[0]}: pip install 'zeroone[{extra}]'."
-        ) from None
+        raise InputError(f"this needs {package}: pip install 'zeroone[{extra}]'.") from None
