@@ -10,7 +10,7 @@ from optim.modules import Branches, Normed, Recurrent, Separable, Stream, Words,
 from optim.training import digits, error, mlp, problem, seeded, train, train_batch
 from zeroone.nn import Step
 from zeroone.optim import BCD
-from zeroone.optim.bcd import default_damping
+from zeroone.optim.groups import default_damping
 from zeroone.optim.layers import ROWS
 from zeroone.optim.observer import thresholds_apart
 from zeroone.optim.preconditioner import RANK

@@ -144,6 +144,7 @@ def test_the_schedules():
         trainer.update(X, y, torch.Generator())
 
 
+@pytest.mark.filterwarnings("ignore:BCD sizes its steps")
 def test_a_batch_of_one_and_a_dead_network_do_no_harm():
     X, y = problem()
     network = Network.dense([20, 5, 3], SoftmaxCE())

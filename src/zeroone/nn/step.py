@@ -115,8 +115,14 @@ class Step(nn.Module):
         """
         super().__init__()
         self.rule, self.dim = one_of("rule", rule, U_RULES), dim
-        self.register_buffer("scale", torch.ones(()), persistent=False)
-        self.register_buffer("window", torch.ones(()), persistent=False)
+        # No buffers: averages of models copy those, and the scale changes its shape.
+        self.scale, self.window = torch.ones(()), torch.ones(())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Step":
+        """Move to a device or a dtype."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.scale, self.window = fn(self.scale), fn(self.window)
+        return self
 
     def forward(self, U: Tensor) -> Tensor:
         """Return the bits."""

@@ -12,6 +12,7 @@ for a change of the bits below it (V block), ``Step`` turns that into a change o
 (U block), and ``step`` changes the weights (W block). No derivative of the step is taken.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,21 +22,26 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zeroone.nn.step import Step
-from zeroone.optim.layers import LayerKind, layer_kind
+from zeroone.optim.eager import Eager
+from zeroone.optim.groups import (
+    check_group,
+    default_damping,
+    find_layers,
+    inner_model,
+    sort_parameters,
+)
+from zeroone.optim.layers import LayerKind
 from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
 from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
-from zeroone.optim.projection import WEIGHTS, project
+from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
-from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
+from zeroone.utils.checks import InputError, count, positive
 
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 RESIDUAL_DAMPING = 1.0  # of the preconditioner on the side of the units, times their mean variance
-# Damping also regularises, so a long training needs more of it: the default by its batches.
-SHORT, LONG = (1000, 0.01), (2000, 0.04)
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
 ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
-NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
@@ -45,10 +51,6 @@ class DivergedError(InputError):
 
 class BCD(Optimizer):
     """Train a model with ``Step`` activations by stochastic block coordinate descent."""
-
-    # Optimizer wraps some methods so that they import torch's compiler, a second of CPU time, when
-    # they are first called. The plain functions do the same.
-    add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
 
     def __init__(
         self,
@@ -106,9 +108,9 @@ class BCD(Optimizer):
         defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
         defaults["weights"] = weights
         self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
-        self.model = _inner(model)
-        self._compiled = hasattr(model, "_orig_mod")
-        self.layers = _find_layers(self.model)
+        self.model = inner_model(model)
+        self._called, self._eager = model, Eager()
+        self.layers = find_layers(self.model)
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
         if not steps and len(self.layers) != 1:  # one layer has no hidden units
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
@@ -119,9 +121,10 @@ class BCD(Optimizer):
         self.residuals: dict[str, LowRank] = {}  # of each hidden layer's residuals
         self._unit_maps: dict[str, UnitMap] = {}  # made of them, until they change
         self.hidden: set[str] = set()  # the layers with a Step after them
-        super().__init__(self._sort_parameters(list(groups), strict=strict), defaults)
+        sorted_groups = sort_parameters(self.model, self.layers, list(groups), strict=strict)
+        super().__init__(sorted_groups, defaults)
         for group in self.param_groups:
-            _check_group(group)
+            check_group(group)
         self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         self.removal: Removal | None = None
         if keep is not None or lam:
@@ -133,42 +136,14 @@ class BCD(Optimizer):
         self.balance = balance
         self._prepare()
 
-    def _sort_parameters(
-        self, given: list[dict[str, Any]], *, strict: bool
-    ) -> list[dict[str, Any]]:
-        """Groups of parameters: those with settings of their own, the other W blocks, the rest."""
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        for name, p in self.model.named_parameters():
-            if not p.is_floating_point():
-                raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
-            if p.dtype not in (torch.float32, torch.float64):
-                raise InputError(f"{name} is {p.dtype}: keep parameters in float32, use autocast.")
-        blocks = {
-            id(p): p
-            for kind in self.layers.values()
-            for p in (kind.weight, kind.bias)
-            if p is not None and p.requires_grad
-        }
-        groups = []
-        for group in given:
-            params = list(group["params"])
-            for p in params:
-                if blocks.pop(id(p), None) is None:
-                    name = names.get(id(p), "a parameter")
-                    raise InputError(f"{name} is no trainable W block, or is in two groups.")
-            groups.append({**group, "params": params})
-        if blocks:
-            groups.append({"params": list(blocks.values())})
-        known = {id(p) for group in groups for p in group["params"]}
-        rest = [p for p in self.model.parameters() if p.requires_grad and id(p) not in known]
-        if rest and strict:
-            listed = ", ".join(names[id(p)] for p in rest)
-            raise InputError(f"strict: {listed} belong to no W block.")
-        if rest:
-            groups.append({"params": rest, "adam": True})
-        if not groups:
-            raise InputError("the model has no trainable parameters.")
-        return groups
+    # Optimizer wraps some methods so that they import torch's compiler, a second of CPU time, when
+    # they are first called. The plain functions do the same.
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take a group of parameters; only the constructor may add one."""
+        if hasattr(self, "_group_of"):
+            raise InputError("BCD takes its groups when it is made: BCD(model, n, groups=[...]).")
+        plain = Optimizer.add_param_group
+        getattr(plain, "__wrapped__", plain)(self, param_group)
 
     def began_with(self, widths: dict[str, int]) -> None:
         """Of a model that was trained before: how many units layers had, of which ``keep`` counts.
@@ -233,8 +208,9 @@ class BCD(Optimizer):
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
-        if self._compiled or getattr(self.model, "_compiled_call_impl", None) is not None:
-            torch.compiler.set_stance("force_eager" if self.observer.attached else "default")
+        self._eager.undo()
+        if self.observer.attached:
+            self._eager.do(self._called)
 
     def _take_in(self) -> None:
         """Update the moments by what the observer saw of this batch."""
@@ -244,18 +220,11 @@ class BCD(Optimizer):
                 "BCD saw no forward pass in training mode: call model.train(), and give BCD the "
                 "model that you call, compiled or not."
             )
+        for name, p in self.model.named_parameters():
+            if p.grad is not None and id(p) not in self._group_of:
+                raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
         if self.k == 0:
-            self.hidden = self.observer.below_a_step()
-            unused = [n for n, kind in self.layers.items() if kind.weight.grad is None]
-            if unused:
-                raise InputError(
-                    f"{unused[0]} has no part in the loss: remove it, or freeze it with "
-                    f"requires_grad_(False)."
-                )
-            for name in self.layers.keys() - seen.keys():
-                raise InputError(
-                    f"BCD saw no inputs of {name}: call it as a module, in training mode."
-                )
+            self._check_first_batch()
         self._unit_maps.clear()
         k = sum(early < self.k for early in EARLY) + max(0, self.k - 1) // OBSERVE_EVERY
         for name, found in seen.items():
@@ -270,6 +239,12 @@ class BCD(Optimizer):
             )
             state = self.state[kind.weight]
             variance = found.variance
+            if found.count == 1 and name in self.hidden and self.k == 0:
+                warnings.warn(
+                    "BCD sizes its steps by the spread of units in a batch: batches of one sample "
+                    "leave hidden layers as they are. Accumulate gradients over several.",
+                    stacklevel=3,
+                )
             if not bool(variance.isfinite().all()):
                 raise DivergedError(f"the outputs of {name} are not finite.")
             if "variance" in state:
@@ -279,6 +254,19 @@ class BCD(Optimizer):
                 self._take_residuals(name, found, k)
         for step in self.observer.steps.values():
             step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
+
+    def _check_first_batch(self) -> None:
+        """Find the hidden layers, and refuse layers that the batch does not train."""
+        self.hidden = self.observer.below_a_step()
+        trained = {n: k.weight for n, k in self.layers.items() if k.weight.requires_grad}
+        for name, weight in trained.items():
+            if weight.grad is None:
+                raise InputError(
+                    f"{name} has no part in the loss: remove it, or freeze it with "
+                    f"requires_grad_(False)."
+                )
+        for name in trained.keys() - self.observer.seen.keys():
+            raise InputError(f"BCD saw no inputs of {name}: call it as a module, in training mode.")
 
     def _take_residuals(self, name: str, found: Seen, k: int) -> None:
         """Update the second moment of a layer's residuals, in units of each unit's own scale.
@@ -402,6 +390,8 @@ class BCD(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from ``state_dict()``; the model's own state is loaded before."""
+        if "bcd" not in state_dict:
+            raise InputError("the state is of another optimizer, not of BCD.")
         own = state_dict["bcd"]
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
@@ -419,55 +409,15 @@ class BCD(Optimizer):
             step = self.observer.steps[name]
             step.scale, step.window = (T.to(step.scale.device).clone() for T in (scale, window))
         if self.removal is not None:
+            if own["removal"] is None:
+                raise InputError("the state is of a training without keep and lam.")
             self.removal.restore(own["removal"])
         self._prepare()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse: it belongs to one model, by hooks."""
+        raise InputError("a BCD cannot be copied or pickled: copy its state_dict().")
 
     def _moved(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors where a layer's weights are."""
         return {key: T.to(self.layers[name].weight.device) for key, T in tensors.items()}
-
-
-def default_damping(total_steps: int | None) -> float:
-    """The damping for a training of so many batches; None is for one without an end."""
-    (short, least), (long, most) = SHORT, LONG
-    if total_steps is None:
-        return most
-    share = min(max((total_steps - short) / (long - short), 0.0), 1.0)
-    return least + share * (most - least)
-
-
-def _inner(model: nn.Module) -> nn.Module:
-    """What a compiled or a DistributedDataParallel model wraps."""
-    while True:
-        wrapped = getattr(model, "_orig_mod", None)
-        if wrapped is None and isinstance(model, nn.parallel.DistributedDataParallel):
-            wrapped = model.module
-        if wrapped is None:
-            return model
-        model = wrapped
-
-
-def _find_layers(model: nn.Module) -> dict[str, LayerKind]:
-    """The trainable layers that have a W block, by name; shared ones once."""
-    found: dict[str, LayerKind] = {}
-    owners: dict[int, str] = {}
-    for name, module in model.named_modules():
-        kind = None if isinstance(module, NEVER_CALLED) else layer_kind(module)
-        # Weights that are computed from others (parametrizations) are no parameters.
-        if kind is None or "weight" not in module._parameters or not kind.weight.requires_grad:
-            continue
-        if id(kind.weight) in owners:
-            raise InputError(
-                f"{owners[id(kind.weight)]} and {name} share their weights: use one module twice."
-            )
-        found[name], owners[id(kind.weight)] = kind, name
-    return found
-
-
-def _check_group(group: dict[str, Any]) -> None:
-    if group.get("adam"):
-        return
-    not_negative("move", group["move"])
-    not_negative("head_step", group["head_step"])
-    positive("damping", group["damping"])
-    one_of("weights", group["weights"], WEIGHTS)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from zeroone.nn.step import Step
 from zeroone.optim.layers import ConvKind, LayerKind
@@ -53,7 +53,8 @@ class UnitGraph:
     @property
     def n_labels(self) -> int:
         """One more than the largest label."""
-        return 1 + max((int(label.max()) for label in self.units.values()), default=NONE)
+        labels = (*self.units.values(), *self.columns.values())  # columns know units that stay
+        return 1 + max((int(label.max()) for label in labels if len(label)), default=NONE)
 
 
 @dataclass
@@ -236,11 +237,10 @@ class _Prober:
             if isinstance(module, KEEPS_UNITS_APART):
                 hooks.append(module.register_forward_hook(between(own), with_kwargs=True))
         args, kwargs = self.inputs
-        with torch.no_grad(), _evaluating(self.model), _removing(hooks):
-            given = args if name is None else tuple(map(_blank, args))
-            if name is None:
-                given = tuple(torch.ones_like(a) if _is_float(a) else a for a in args)
-            output = self.model(*given, **kwargs)
+        with torch.no_grad(), evaluating(self.model), _removing(hooks):
+            fill = torch.ones_like if name is None else torch.zeros_like
+            given, named = tree_map(lambda v: fill(v) if _is_float(v) else v, (args, kwargs))
+            output = self.model(*given, **named)
         arrivals.outputs = [leaf for leaf in tree_leaves(output) if _is_float(leaf)]
         return arrivals
 
@@ -268,12 +268,8 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _blank(value: Any) -> Any:
-    return torch.zeros_like(value) if _is_float(value) else value
-
-
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Without dropout; every module's own mode comes back."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

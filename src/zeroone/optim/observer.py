@@ -14,6 +14,7 @@ from torch import Tensor, distributed, nn
 
 from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
+from zeroone.utils.checks import InputError
 
 SCALE_MEMORY = 0.9  # what an observation leaves of a unit's variance
 APART = 0.5  # how far apart the thresholds of units start, in units of their scales
@@ -63,6 +64,7 @@ class Observer:
         self.layers, self.steps = layers, steps
         self.seen: dict[str, Seen] = {}
         self._step_nodes: list[Any] = []
+        self._widths: dict[str, int] = {}  # units that each Step saw in this batch
         self._handles: list[Any] = []
         self._balanced: set[str] | None = None  # steps, while thresholds are placed
         self._placed: set[str] = set()  # layers below those
@@ -91,7 +93,7 @@ class Observer:
         """Remove all hooks, and forget what was seen."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self.seen, self._step_nodes = [], {}, []
+        self._handles, self.seen, self._step_nodes, self._widths = [], {}, [], {}
 
     def below_a_step(self) -> set[str]:
         """The layers whose outputs reach a Step, found in autograd's graph of the batch."""
@@ -104,7 +106,8 @@ class Observer:
     def _layer_hook(self, name: str, kind: LayerKind) -> Any:
         def look(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
             mine = module is kind.module  # a copy of the model has the hooks, too
-            if not (mine and module.training and torch.is_grad_enabled()):
+            trains = module.training and torch.is_grad_enabled() and output.requires_grad
+            if not (mine and trains):
                 return
             seen = self.seen.setdefault(name, Seen())
             seen.nodes.append(output.grad_fn)
@@ -162,6 +165,12 @@ class Observer:
                 heavy = self._weights_of(B)
                 sums, n = unit_sums(B.detach().to(exact), module.dim, heavy)
                 mean, variance = unit_moments(sums, n)
+                if self._widths.setdefault(name, len(mean)) != len(mean):
+                    raise InputError(
+                        f"{name} follows layers of {self._widths[name]} and {len(mean)} units: "
+                        f"give each its own Step, and Step(dim=-1) after a Linear on samples of "
+                        f"several axes."
+                    )
                 module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
                 if self._balanced is None or name in self._balanced:
                     return None

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
-from zeroone.optim.graph import INPUT, UnitGraph, unit_graph
+from zeroone.optim.graph import INPUT, UnitGraph, evaluating, unit_graph
 from zeroone.optim.pruning import (
     BEGIN,
     END,
@@ -43,11 +44,9 @@ class Removal:
 
     def _remember(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep one sample of the first batch as an example for the probes."""
-
-        def one(value: Any) -> Any:
-            return value[:1].detach().clone() if isinstance(value, Tensor) else value
-
-        self._inputs = (tuple(map(one, args)), {name: one(v) for name, v in kwargs.items()})
+        self._inputs = tree_map_only(
+            Tensor, lambda T: (T[:1] if T.ndim else T).detach().clone(), (args, kwargs)
+        )
         self._handle.remove()
 
     @property
@@ -62,6 +61,8 @@ class Removal:
         due = k % max(1, total // EVENTS) == 0 or k == total
         if not due or 1 - self.bcd.left < BEGIN:
             return
+        if self._inputs is None:
+            raise InputError("keep and lam probe the model: call it, not only its parts.")
         self.graph = unit_graph(self.bcd.model, self.bcd.layers, self._inputs)
         done: set[int] = set()
         gone: list[Tensor] = []
@@ -77,9 +78,22 @@ class Removal:
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:
             self._remove(torch.cat(gone))
+            self._check_sizes()
         if self.lam:
             for name in self.graph.columns:
                 self._empty_inputs(name)
+
+    def _check_sizes(self) -> None:
+        """Refuse a model in which something still has its old size."""
+        args, kwargs = self._inputs
+        try:
+            with torch.no_grad(), evaluating(self.bcd.model):
+                self.bcd.model(*args, **kwargs)
+        except RuntimeError as error:
+            said = str(error).split("\n")[0].rstrip(".")
+            raise InputError(
+                f"keep and lam: a part of the model has its old size: {said}."
+            ) from error
 
     def _leaving(self, name: str, costs: Tensor) -> Tensor:
         """Which of a layer's units leave now, as indices."""

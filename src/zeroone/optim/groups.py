@@ -1,0 +1,109 @@
+"""The parameters of a model, sorted into the groups of BCD: W blocks and what Adam trains."""
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.optim.layers import LayerKind, layer_kind
+from zeroone.optim.projection import WEIGHTS
+from zeroone.utils.checks import InputError, not_negative, one_of, positive
+
+LOG = logging.getLogger("zeroone")
+NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
+SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
+# Damping also regularises, so a long training needs more of it: the default by its batches.
+SHORT, LONG = (1000, 0.01), (2000, 0.04)
+
+
+def inner_model(model: nn.Module) -> nn.Module:
+    """What a compiled or a DistributedDataParallel model wraps."""
+    while True:
+        wrapped = getattr(model, "_orig_mod", None)
+        if wrapped is None and isinstance(model, nn.parallel.DistributedDataParallel):
+            wrapped = model.module
+        if wrapped is None:
+            return model
+        model = wrapped
+
+
+def find_layers(model: nn.Module) -> dict[str, LayerKind]:
+    """The trainable layers that have a W block, by name; shared ones once."""
+    found: dict[str, LayerKind] = {}
+    owners: dict[int, str] = {}
+    for name, module in model.named_modules():
+        kind = None if isinstance(module, NEVER_CALLED) else layer_kind(module)
+        # Weights that are computed from others (parametrizations) are no parameters.
+        if kind is None or "weight" not in module._parameters or not kind.weight.requires_grad:
+            continue
+        if id(kind.weight) in owners:
+            raise InputError(
+                f"{owners[id(kind.weight)]} and {name} share their weights: use one module twice."
+            )
+        found[name], owners[id(kind.weight)] = kind, name
+    return found
+
+
+def check_group(group: dict[str, Any]) -> None:
+    """Refuse settings of a group that cannot be used."""
+    if group.get("adam"):
+        return
+    not_negative("move", group["move"])
+    not_negative("head_step", group["head_step"])
+    positive("damping", group["damping"])
+    one_of("weights", group["weights"], WEIGHTS)
+
+
+def sort_parameters(
+    model: nn.Module, layers: dict[str, LayerKind], given: list[dict[str, Any]], *, strict: bool
+) -> list[dict[str, Any]]:
+    """Groups of parameters: those with settings of their own, the other W blocks, the rest."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    for name, p in model.named_parameters():
+        if not p.is_floating_point():
+            raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
+            raise InputError(f"{name} is {p.dtype}: keep parameters in float32, use autocast.")
+    blocks = {
+        id(p): p
+        for kind in layers.values()
+        for p in (kind.weight, kind.bias)
+        if p is not None and p.requires_grad
+    }
+    groups = []
+    for group in given:
+        for key in group.keys() - {"params", *SETTINGS}:
+            raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
+        if "params" not in group:
+            raise InputError("a group needs its params.")
+        params = group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        for p in params:
+            if blocks.pop(id(p), None) is None:
+                name = names.get(id(p), "a parameter")
+                raise InputError(f"{name} is no trainable W block, or is in two groups.")
+        groups.append({**group, "params": params})
+    if blocks:
+        groups.append({"params": list(blocks.values())})
+    known = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in known]
+    if rest and strict:
+        listed = ", ".join(names[id(p)] for p in rest)
+        raise InputError(f"strict: {listed} belong to no W block.")
+    if rest:
+        listed = ", ".join(names[id(p)] for p in rest)
+        LOG.warning("Adam trains what is no W block: %s (strict=True refuses it).", listed)
+        groups.append({"params": rest, "adam": True})
+    if not groups:
+        raise InputError("the model has no trainable parameters.")
+    return groups
+
+
+def default_damping(total_steps: int | None) -> float:
+    """The damping for a training of so many batches; None is for one without an end."""
+    (short, least), (long, most) = SHORT, LONG
+    if total_steps is None:
+        return most
+    share = min(max((total_steps - short) / (long - short), 0.0), 1.0)
+    return least + share * (most - least)

@@ -1,0 +1,223 @@
+"""Habits of torch users: averaged models, freezing, shared activations, copies, odd calls."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+from optim.test_misuse import refused
+from optim.training import error, mlp, problem, seeded, train_batch, train_batches
+from zeroone.nn import Step
+from zeroone.optim import BCD
+
+
+def test_an_average_of_the_weights_can_be_kept():
+    X, y = problem()
+    model = seeded(mlp)
+    averaged, bcd = AveragedModel(model), BCD(model, 60)
+    for _ in range(60):
+        train_batch(model, bcd, X, y)
+        averaged.update_parameters(model)
+    assert error(model, X, y) < 0.1
+    assert error(averaged.module, X, y) < 0.2
+
+
+def test_scales_and_windows_follow_their_model():
+    model = seeded(mlp)
+    train_batches(model, *problem(), 5)
+    assert model[1].scale.dtype == torch.float32
+    model.double()
+    assert {model[1].scale.dtype, model[1].window.dtype} == {torch.float64}
+    assert not any("scale" in name for name in model.state_dict())
+
+
+class OneStep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.o = nn.Linear(20, 40), nn.Linear(40, 30), nn.Linear(30, 3)
+        self.act = Step()
+
+    def forward(self, x):
+        return self.o(self.act(self.b(self.act(self.a(x)))))
+
+
+def test_one_step_after_layers_of_different_widths():
+    model = seeded(OneStep)
+    with refused("act follows layers of 40 and 30 units: give each its own Step"):
+        train_batch(model, BCD(model, 10), *problem())
+
+
+def test_a_layer_may_be_frozen_while_training():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40)
+    for k in range(40):
+        if k == 15:
+            model[0].requires_grad_(False)
+            kept = model[0].weight.clone()
+        train_batch(model, bcd, X, y)
+    assert torch.equal(model[0].weight, kept)
+    assert error(model, X, y) < 0.1
+
+
+def test_a_layer_that_was_frozen_when_bcd_was_made():
+    model = seeded(mlp)
+    model[0].requires_grad_(False)
+    bcd = BCD(model, 40)
+    model[0].requires_grad_(True)
+    with refused("0.weight was frozen when BCD was made: make another BCD"):
+        train_batch(model, bcd, *problem())
+
+
+def test_frozen_parts_may_have_16_bits():
+    model = nn.Sequential(seeded(mlp, 20, 20).bfloat16().requires_grad_(False), *seeded(mlp))
+    model[0].forward = lambda x: x
+    train_batches(model, *problem(), 3)
+
+
+def test_adam_is_mentioned_once(caplog):
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), Step(), nn.Linear(8, 3))
+    with caplog.at_level(logging.WARNING, "zeroone"):
+        train_batches(model, *problem(), 3)
+    assert [r.getMessage() for r in caplog.records] == [
+        "Adam trains what is no W block: 1.weight, 1.bias (strict=True refuses it)."
+    ]
+
+
+def test_batches_of_one_sample_are_warned_of():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40)
+    with pytest.warns(UserWarning, match="batches of one sample"):
+        train_batch(model, bcd, X[:1], y[:1])
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda bcd: bcd.__reduce_ex__(2)])
+def test_copies_are_refused(way):
+    bcd = BCD(seeded(mlp), 10)
+    with refused("cannot be copied or pickled: copy its state_dict"):
+        way(bcd)
+
+
+def test_states_of_others():
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    with refused("another optimizer"):
+        bcd.load_state_dict(torch.optim.Adam(model.parameters()).state_dict())
+    with refused("without keep and lam"):
+        BCD(seeded(mlp), 10, keep=0.5).load_state_dict(bcd.state_dict())
+    with refused("takes its groups when it is made"):
+        bcd.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+
+
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        ({"mvoe": 0.1}, "a group has no setting 'mvoe', only move, head_step, damping, weights"),
+        ({"params": None}, "a group needs its params"),
+    ],
+)
+def test_mistyped_groups(group, sentence):
+    model = seeded(mlp)
+    given = {"params": [model[0].weight]} | group
+    if given["params"] is None:
+        del given["params"]
+    with refused(sentence):
+        BCD(model, 10, groups=[given])
+
+
+class Residual(nn.Module):
+    """The last numbered units are added to inputs, and stay."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.c, self.o = nn.Linear(20, 40), nn.Linear(40, 20), nn.Linear(20, 3)
+        self.s, self.t = Step(), Step()
+
+    def forward(self, x):
+        return self.o(self.t(x + self.c(self.s(self.a(x)))))
+
+
+def test_units_leave_around_those_that_must_stay():
+    model = seeded(Residual)
+    train_batches(model, *problem(), 60, keep=0.5)
+    assert (len(model.a.weight), len(model.c.weight)) == (20, 20)
+
+
+class ByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_inputs_by_name_lose_their_columns_too():
+    X, y = problem()
+    dead = []
+    for call in (lambda m: m(X), lambda m: m(x=X)):
+        model = seeded(ByName)
+        bcd = BCD(model, 120, lam=0.3)
+        for _ in range(120):
+            bcd.zero_grad()
+            nn.functional.cross_entropy(call(model), y, label_smoothing=0.1).backward()
+            bcd.step()
+        dead.append(bcd.state[model.inner[0].weight]["dead"])
+    assert bool(dead[0].any())
+    assert torch.equal(*dead)
+
+
+def test_keep_needs_a_model_that_is_called():
+    X, y = problem()
+    model = seeded(ByName)
+    bcd = BCD(model, 20, keep=0.5)
+    with refused("call it, not only its parts"):
+        for _ in range(20):
+            bcd.zero_grad()
+            nn.functional.cross_entropy(model.inner(X), y).backward()
+            bcd.step()
+
+
+class Gained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gain = mlp(), nn.Parameter(torch.ones(40))
+
+    def forward(self, x):
+        first, *others = self.inner
+        x = first(x) * self.gain
+        for module in others:
+            x = module(x)
+        return x
+
+
+def test_a_part_that_keeps_its_size_is_named():
+    with refused("a part of the model has its old size"):
+        train_batches(seeded(Gained), *problem(), 20, keep=0.5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_another_compiled_model_stays_compiled():
+    """Also while this one is observed, and after a training that stopped there."""
+    graphs = []
+
+    def backend(graph, _examples):
+        def run(*args):
+            graphs.append(1)
+            return graph.forward(*args)
+
+        return run
+
+    other = torch.compile(lambda x: 2 * x + 1, backend=backend)
+    model = torch.compile(seeded(mlp), backend=backend)
+    bcd = BCD(model, 50)
+    assert bcd.observer.attached
+    other(torch.ones(3))
+    assert len(graphs) == 1
+    train_batch(model, bcd, *problem())
+    assert len(graphs) == 1  # observed: eager
+    torch.compiler.reset()
