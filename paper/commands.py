@@ -7,6 +7,7 @@ from paper.matrix.command import Effort, run_matrix
 from paper.matrix.spec import Spec
 from paper.reproduce.command import reproduce as reproduce_target
 from zeroone.commands.checks import output_folder
+from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import check_writable
 
 
@@ -94,6 +95,7 @@ def reproduce(
         jobs: runs at a time (default: as many as the cores carry).
         threads: CPU threads of a run.
     """
+    need_extra("plots", "matplotlib")  # before hours of training
     if page is not None:
         check_writable(page)
     out = out or Path("zeroone-reproduce-quick" if quick else "zeroone-reproduce")

@@ -57,6 +57,8 @@ class Matrix:
 
         """
         path, records = folder / FILE, {}
+        if not path.exists() and any(folder.glob("*/*/*/[0-9]*.json")):
+            raise InputError(f"{folder} has records of an earlier version: take another folder.")
         recorded = {key_of(e): e["record"] for e in read_entries(path, say) if "record" in e}
         for run in runs:
             record = recorded.get(tuple(run.key.values()))

@@ -111,6 +111,7 @@ def test_completion_offers_words_and_files(command, monkeypatch):
         ("zeroone train --weights t", ["plain,ternary"]),
         ("zeroone train --data fash", ["plain,fashion-mnist"]),
         ("zeroone train --data mine", ["file,mine"]),
+        ("zeroone predict model --data fash", ["file,fash"]),
         ("zeroone bench train --rep", ["plain,--repeats"]),
     ):
         monkeypatch.setenv("COMP_WORDS", line)

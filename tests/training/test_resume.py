@@ -11,6 +11,7 @@ import torch
 
 from zeroone import Callback, TrainSettings, load, train
 from zeroone.data.embedded import load_embedded
+from zeroone.training import checkpoint
 from zeroone.training.checkpoint import FILE
 
 SETTINGS = {"hidden": (30, 20), "epochs": 6, "batch": 100, "keep": 0.5, "validation": 0.1}
@@ -168,8 +169,12 @@ def test_states_of_layers_that_take_a_single_number_are_kept(digits, tmp_path, h
     assert torch.equal(load(tmp_path / "model.safetensors").scores(X), run.network.scores(X))
 
 
-def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path):
+def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path, monkeypatch):
     interrupted(digits, tmp_path)
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "STATE_VERSION", checkpoint.STATE_VERSION + 1)
+        with pytest.raises(ValueError, match="begun by an earlier version: begin it again"):
+            resume(digits, tmp_path)
     cases = [
         (digits.X, digits.y, {"move": 0.3}, "begun with move=0.08, not 0.3"),
         (digits.X, digits.y, {"hidden": (30,)}, r"begun with hidden=\[30, 20\], not \[30\]"),

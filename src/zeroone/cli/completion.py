@@ -18,7 +18,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "solver": ("zeroone.training.settings:SOLVERS",),
     "preset": ("zeroone.training.settings:PRESETS",),
     "dtype": ("zeroone.training.settings:DTYPES",),
-    "head": ("softmax", "hardmax"),
+    "head": ("zeroone.nn.heads:HEADS",),
+    "v_solver": ("factor", "cg"),
     "scaling": ("zeroone.nn.scaling:SCALINGS",),
     "augment": ("zeroone.training.augment:AUGMENTATIONS",),
     "u_rule": ("zeroone.nn:U_RULES",),
@@ -55,8 +56,9 @@ def words_of(command: str, option: str) -> list[str]:
 def complete(ctx: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete an option: by its words, or by the files that its type stands for."""
     name = option.name or ""
+    takes_new_samples = (ctx.info_name, name) == ("predict", "data")  # no data set by name
     try:
-        words = words_of(ctx.info_name or "", name)
+        words = [] if takes_new_samples else words_of(ctx.info_name or "", name)
     except ModuleNotFoundError:  # paper/, which is not in the wheel
         words = []
     found = [CompletionItem(word) for word in words if word.startswith(begun)]

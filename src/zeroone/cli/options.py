@@ -110,7 +110,8 @@ def setting_options() -> Iterator[click.Option]:
         for field in fields(settings):
             if field.name in SOLVER_SETTINGS:
                 continue
-            text = f"{texts.get(field.name, '')}{_shown_default(field)}"
+            text = texts.get(field.name, "").replace("None ", "the default ")
+            text = f"{text}{_shown_default(field)}"
             if field.name in made:  # a setting of several solvers
                 made[field.name].help = f"{made[field.name].help} With {section}: {text}"
                 continue

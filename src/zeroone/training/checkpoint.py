@@ -15,7 +15,7 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 FILE = "state.safetensors"
 INTERVAL = 0.2  # seconds; not every short epoch is worth a write
 
@@ -100,6 +100,10 @@ class Checkpoint:
 
     def _check(self, header: dict[str, Any]) -> None:
         folder = self.path.parent
+        if header["version"] != STATE_VERSION:
+            raise InputError(
+                f"the run in {folder} was begun by an earlier version: begin it again."
+            )
         for name, now in self.identity["settings"].items():
             then = header["settings"].get(name)
             if then != now:

@@ -42,8 +42,7 @@ class TrainSettings:
             an iteration is a small part of the schedule: give it room.
         dtype: 'float32' or 'float64'.
         seed: the seed of the start, the held-out part and the batches.
-        device: where batches are computed, 'cpu' or a GPU such as 'cuda'. Random draws are the
-            same everywhere, so ``describe`` leaves it out.
+        device: where batches are computed, 'cpu' or a GPU such as 'cuda'.
         stochastic: the settings of stochastic BCD.
         exact: the settings of the exact solver.
 

@@ -27,23 +27,23 @@ class StochasticSettings:
     """Settings of stochastic BCD. One set of defaults serves small and large data.
 
     Attributes:
-        epochs: passes over the data, 0 for an untrained network; None chooses by the data.
-        batch: samples per batch, at least 8; None takes 256, or all samples if there are fewer.
+        epochs: passes over the data, 0 for an untrained network; None takes 10, more on small data.
+        batch: samples per batch, at least 8; None takes 256, or 1,024 from 200,000 samples on, or
+            all samples if there are fewer.
         move: the root mean square change of a hidden layer's pre-activations per batch, relative to
             their own scale; falls linearly to 0.
         head_step: the share of the W block's solution that the last layer takes; falls to a tenth.
         window: |b| up to which a bit may flip, relative to the unit's scale; falls to a half.
         damping: damping of the W block, relative to the total variance of the layer's inputs; None
             takes 0.01 for up to 1,000 batches, 0.04 from 2,000 on, in proportion between them.
-        u_rule: 'expected' or 'drawn' randomised rounding, 'half' (printed), or one of your own (see
-            ``nn.register_u_rule``).
+        u_rule: 'expected' or 'drawn' randomised rounding, 'half' (printed), or one of your own.
         smoothing: label smoothing of the softmax head; of the hardmax head, the share by which a
             lead beyond the margin is pulled back.
         input_dropout: the share of inputs to set to their mean while training; None takes 0.2, or 0
             for fewer than 16 features, fewer than 100 samples, at least 1,000 samples per feature,
             or convolutions on images.
         weights: 'real', or 'ternary' or 'binary' for the hidden layers: a unit's weights times a
-            scale, which the step ignores (see ``optim.projection.project``).
+            scale, which the step ignores.
         lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing.
         keep: the share of hidden units to keep, instead of ``lam``; None keeps all.
 

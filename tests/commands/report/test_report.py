@@ -207,6 +207,19 @@ def test_pretraining_has_a_line_and_settings(runs, tmp_path):
     Tags().feed(text)
 
 
+def test_without_a_test_part_the_validation_part_is_evaluated(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    np.savez(tmp_path / "mine.npz", X=X, y=(X[:, 0] > 0).astype(int))
+    split = load_data(str(tmp_path / "mine.npz"))
+    settings = TrainSettings.from_options(hidden=(8,), epochs=3, validation=0.2)
+    train(split.X, split.y, settings, name=split.name, out=tmp_path / "run")
+    mine = str(tmp_path / "mine.npz")
+    page = write_report([tmp_path / "run"], tmp_path / "page.html", data=[mine]).read_text()
+    assert "holds other samples" not in page
+    assert "validation" in page
+
+
 def test_without_the_data_the_rest_is_shown(runs, tmp_path):
     folder = moved(runs, tmp_path / "run", lambda record: record["data"].update(name="gone.npz"))
     text = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")

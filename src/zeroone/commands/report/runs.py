@@ -7,7 +7,7 @@ from typing import Any
 from zeroone.commands.report.evaluation import Evaluation, evaluate, strongest_inputs
 from zeroone.commands.report.images import weight_images
 from zeroone.data.load import load_data
-from zeroone.data.splits import Split
+from zeroone.data.splits import Split, stratified_cut
 from zeroone.nn.network import Network, load
 from zeroone.training.runs import MODEL, RECORD
 from zeroone.training.training_data import Subset, known_part
@@ -116,12 +116,16 @@ def _matches(value: Any, form: Any) -> bool:
 
 
 def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Subset]:
-    """Find the run's test part by its fingerprint, or else its training part."""
+    """Find the run's test part by its fingerprint, or else its validation or training part."""
     digests = record["data"].get("sha256") or {}
+    held_out = record["settings"].get("validation")
     for name, labelled in (("test", split.test), ("train", (split.X, split.y))):
         if labelled is None or name not in digests:
             continue
         part = known_part(*labelled, network.classes, network.n_features, network.dtype)
-        if part.digest() == digests[name]:
+        if name == "train" and held_out:
+            _, cut = stratified_cut(part.y.numpy(), held_out, record["settings"]["seed"])
+            name, part = "validation", part.rows(cut)  # noqa: PLW2901
+        if part.digest() == digests.get(name):
             return name, part
     raise InputError(f"{split.name} holds other samples or labels than those of the run.")

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, need_extra
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
@@ -76,8 +75,12 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
     for target in targets.values():
         if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
             raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    jinja2: Any = need_extra("pages", "jinja2")
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     for template, target in targets.items():
         text = (resources.files(__package__) / template).read_text(encoding="utf-8")

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, need_extra
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
@@ -50,9 +48,13 @@ def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) 
     }
     # JSON without "<" cannot close the script element that holds it.
     texts["data"] = json.dumps(describe(network) | {"image": shape}).replace("<", "\\u003c")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    jinja2: Any = need_extra("pages", "jinja2")
+    markup = jinja2.utils.markupsafe.Markup
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
     page = environment.from_string((files / "demo.html").read_text(encoding="utf-8")).render(
-        {name: Markup(text) for name, text in texts.items()},
+        {name: markup(text) for name, text in texts.items()},
         image=shape,
         n_bytes=network.n_bytes,
         version=__version__,
