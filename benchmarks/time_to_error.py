@@ -3,11 +3,12 @@
     python benchmarks/time_to_error.py --seeds 3 --json results/time_to_error.json
 
 Trains 784-1000-1000-10 on MNIST and Fashion-MNIST in plain torch, with the same batches of 256,
-label smoothing of 0.1, and the same masks that drop 20% of the inputs. Step sizes of both fall over
-the planned length, so each method is trained for several lengths, and Adam with two rates. The
-reference is Adam's best final error after ``--epochs`` epochs. The time of a method is that of its
-shortest training with at most that final error. All trainings run side by side on one thread: one
-with fewer epochs takes its turns at equal distances, and all end in the last round.
+label smoothing of 0.1, and the same masks that drop inputs (``--dropout``, each share for both).
+Step sizes of both fall over the planned length, so each method is trained for several lengths, and
+Adam with two rates. The reference is Adam's best final error after ``--epochs`` epochs. The time of
+a method is that of its shortest training with at most that final error. All trainings run side by
+side on one thread: one with fewer epochs takes its turns at equal distances, and all end in the
+last round.
 
 Seconds cover the training epochs alone: wall time, CPU time, and, for a busy machine, CPU time from
 the medians of all epochs of a method.
@@ -31,7 +32,7 @@ from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
 
-BATCH, SMOOTHING, DROPOUT = 256, 0.1, 0.2
+BATCH, SMOOTHING = 256, 0.1
 OURS, THEIRS = "BCD", "STE + BatchNorm + Adam"
 SAME = 1e-9  # means of equal errors may differ by rounding
 CLOCKS = {"seconds": time.perf_counter, "cpu_seconds": time.process_time}
@@ -69,8 +70,10 @@ class FallingAdam(torch.optim.Adam):
         return super().step(*arguments)
 
 
-def network(widths: list[int], make_unit: Callable[[int], list[nn.Module]]) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Dropout(DROPOUT)]
+def network(
+    widths: list[int], make_unit: Callable[[int], list[nn.Module]], dropout: float = 0.2
+) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Dropout(dropout)]
     for n_in, n_out in pairwise(widths[:-1]):
         layers += [nn.Linear(n_in, n_out), *make_unit(n_out)]
     return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
@@ -102,17 +105,25 @@ class Training:
     """A method with a planned length, timed and scored after each epoch."""
 
     def __init__(
-        self, method: str, length: int, rate: float | None, data: Data, widths: list[int], seed: int
+        self,
+        method: str,
+        length: int,
+        rate: float | None,
+        dropout: float,
+        data: Data,
+        widths: list[int],
+        seed: int,
     ) -> None:
+        self.dropout = dropout
         self.method, self.length, self.rate, self.data, self.seed = method, length, rate, data, seed
         torch.manual_seed(seed)
         total = length * data.batches
         self.optimizer: torch.optim.Optimizer
         if rate is None:
-            self.model = network(widths, lambda _: [Step()])
+            self.model = network(widths, lambda _: [Step()], dropout)
             self.optimizer = BCD(self.model, total)
         else:
-            self.model = network(widths, lambda n: [nn.BatchNorm1d(n), StepSTE()])
+            self.model = network(widths, lambda n: [nn.BatchNorm1d(n), StepSTE()], dropout)
             self.optimizer = FallingAdam(self.model, total, rate)
         self.taken: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
         self.errors: list[float] = []
@@ -151,6 +162,7 @@ class Training:
 
     def entry(self) -> dict[str, Any]:
         shown = {"method": self.method, "length": self.length, "rate": self.rate}
+        shown["dropout"] = self.dropout
         return shown | {"seed": self.seed, "test_errors": self.errors, "epochs": self.taken}
 
 
@@ -177,13 +189,11 @@ def typical_seconds(entries: list[dict[str, Any]], method: str, length: int) -> 
 def curve(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Average final errors and seconds over the seeds, by method, rate and length."""
     points = []
-    for method, rate, length in dict.fromkeys(
-        (e["method"], e["rate"], e["length"]) for e in entries
-    ):
-        same = [
-            e for e in entries if (e["method"], e["rate"], e["length"]) == (method, rate, length)
-        ]
-        point = {"method": method, "rate": rate, "length": length}
+    kinds = [(e["method"], e["rate"], e["dropout"], e["length"]) for e in entries]
+    for kind in dict.fromkeys(kinds):
+        same = [e for e, own in zip(entries, kinds, strict=True) if own == kind]
+        method, rate, dropout, length = kind
+        point = {"method": method, "rate": rate, "dropout": dropout, "length": length}
         finals = [e["test_errors"][-1] for e in same]
         point |= {"test_error": statistics.mean(finals), "test_errors": finals}
         for clock in CLOCKS:
@@ -197,6 +207,7 @@ def first_crossing(
 ) -> dict[str, Any] | None:
     """Find the first epoch of BCD's longest training whose mean error reaches the reference."""
     full = [e for e in entries if e["method"] == OURS and e["length"] == epochs]
+    full = [e for e in full if e["dropout"] == full[0]["dropout"]]
     for k in range(1, epochs + 1):
         error = statistics.mean(e["test_errors"][k - 1] for e in full)
         if error <= reference + SAME:
@@ -245,12 +256,13 @@ def by_seed(entries: list[dict[str, Any]], epochs: int) -> list[dict[str, Any]]:
 
 def show(data: str, found: dict[str, Any]) -> None:
     table = Table("method", title=data)
-    for heading in ("rate", "epochs", "test error", "wall s", "CPU s", "by medians"):
+    for heading in ("rate", "dropout", "epochs", "test error", "wall s", "CPU s", "by medians"):
         table.add_column(heading, justify="right")
     for p in found["curve"]:
         rate = "" if p["rate"] is None else f"{p['rate']:g}"
         seconds = [f"{p[c]:.1f}" for c in (*CLOCKS, "typical_cpu_seconds")]
-        table.add_row(p["method"], rate, str(p["length"]), f"{p['test_error']:.2%}", *seconds)
+        chosen = (rate, f"{p['dropout']:g}", str(p["length"]))
+        table.add_row(p["method"], *chosen, f"{p['test_error']:.2%}", *seconds)
     print_table(table, width=110)
     reference, ours = found["reference"], found["reached"][OURS]
     print(
@@ -288,10 +300,11 @@ def plot(result: dict[str, Any], path: str) -> None:
 
     figure, axes = plt.subplots(1, len(result), figsize=(5.5 * len(result), 4), squeeze=False)
     for axis, (data, found) in zip(axes[0], result.items(), strict=True):
-        for key in dict.fromkeys((p["method"], p["rate"]) for p in found["curve"]):
-            points = [p for p in found["curve"] if (p["method"], p["rate"]) == key]
+        for key in dict.fromkeys((p["method"], p["rate"], p["dropout"]) for p in found["curve"]):
+            points = [p for p in found["curve"] if (p["method"], p["rate"], p["dropout"]) == key]
             points.sort(key=lambda p: p["length"])
             label = key[0] if key[1] is None else f"{key[0]}, {key[1]:g}"
+            label += f", dropout {key[2]:g}"
             seconds = [p["cpu_seconds"] for p in points]
             axis.plot(seconds, [100 * p["test_error"] for p in points], "o-", label=label)
             for p in points:
@@ -322,6 +335,9 @@ def main() -> None:
         "--rival-lengths", type=int, nargs="+", default=[5, 7, 10], help="of Adam, likewise"
     )
     arguments.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3], help="of Adam")
+    arguments.add_argument(
+        "--dropout", type=float, nargs="+", default=[0.2], help="shares of inputs dropped, for all"
+    )
     arguments.add_argument("--width", type=int, default=1000, help="of both hidden layers")
     arguments.add_argument(
         "--samples", type=int, help="use only so many samples of both parts of the data"
@@ -332,13 +348,16 @@ def main() -> None:
     record["result"] = result = {}
     record["runs"] = runs = {}
     widths = [784, options.width, options.width, 10]
-    plans: list[tuple[str, int, float | None]] = []
+    plans: list[tuple[str, int, float | None, float]] = []
     for method, lengths, rates in (
         (OURS, options.lengths, [None]),
         (THEIRS, options.rival_lengths, options.rates),
     ):
         shorter = sorted(length for length in set(lengths) if length < options.epochs)
-        plans += [(method, n, rate) for rate in rates for n in (*shorter, options.epochs)]
+        planned = (*shorter, options.epochs)
+        plans += [
+            (method, n, rate, drop) for rate in rates for drop in options.dropout for n in planned
+        ]
     for name in options.data:
         data = Data(name, options.samples)
         for plan in plans:  # torch's own set-up must not count as a first epoch

@@ -1,34 +1,38 @@
-"""Train a torch module in a plain loop: python examples/own_module.py [seed] [data set]."""
+"""A module of one's own in a plain loop: python examples/own_module.py [seed] [data]."""
 
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
 
-seed, data = (sys.argv[1:] + ["0", "mnist"][len(sys.argv) - 1 :])[:2]
-torch.manual_seed(int(seed))
-split = load_data(data)
-X, X_test = torch.from_numpy(split.X).float(), torch.from_numpy(split.X_test).float()
-y, y_test = torch.from_numpy(split.y).long(), torch.from_numpy(split.y_test).long()
-mean, deviation = X.mean(), X.std()
-X, X_test = (X - mean) / deviation, (X_test - mean) / deviation
 
-first = [nn.Dropout(0.2), nn.Linear(X.shape[1], 1000), Step()]
-second = [nn.Linear(1000, 1000), Step()]
-model = nn.Sequential(*first, *second, nn.Linear(1000, 10))
-epochs, batch = 10, 256
-bcd = BCD(model, total_steps=epochs * -(-len(X) // batch))  # batches per epoch, rounded up
-for epoch in range(epochs):
-    model.train()
-    for rows in torch.randperm(len(X)).split(batch):
+class Model(nn.Module):  # noqa: D101
+    def __init__(self, n_inputs: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(n_inputs, 1000), nn.Linear(1000, 1000)
+        self.head, self.drop, self.a, self.b = nn.Linear(1000, 10), nn.Dropout(0.2), Step(), Step()
+
+    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+        return self.head(self.b(self.second(self.a(self.first(self.drop(x))))))
+
+
+seed, data = (*sys.argv[1:3], *("0", "mnist")[len(sys.argv) - 1 :])
+split, _ = load_data(data), torch.manual_seed(int(seed))
+X, X_test = (torch.from_numpy(A).float() for A in (split.X, split.X_test))
+X, X_test = ((A - X.mean()) / X.std() for A in (X, X_test))
+y, y_test = (torch.from_numpy(A).long() for A in (split.y, split.y_test))
+model = Model(X.shape[1])
+bcd = BCD(model, total_steps=10 * -(-len(X) // 256))
+for epoch in range(10):
+    for rows in torch.randperm(len(X)).split(256):
         bcd.zero_grad()
         nn.functional.cross_entropy(model(X[rows]), y[rows], label_smoothing=0.1).backward()
         bcd.step()
-    model.eval()
     with torch.no_grad():
-        error = (model(X_test).argmax(dim=1) != y_test).float().mean()
+        error = (model.eval()(X_test).argmax(dim=1) != y_test).float().mean()
+    model.train()
     print(f"epoch {epoch + 1}: test error {100 * error:.2f}%", flush=True)
