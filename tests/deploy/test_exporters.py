@@ -24,7 +24,7 @@ def write(network, path):
 def _restore():
     kept = exporters()  # those of the package register only once
     for name, exporter in kept.items():
-        if not exporter.write.__module__.startswith("zeroone."):
+        if not str(exporter.write.__module__).startswith("zeroone."):
             del EXPORTERS[name]  # another test's
     yield
     EXPORTERS.clear()

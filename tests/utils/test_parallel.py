@@ -180,10 +180,11 @@ def interrupted(size, job, limit, folder):
 
 
 def iterations(state):
+    from zeroone.training.checkpoint import STATE_VERSION
     from zeroone.utils.storage import STATE, read_tensors
 
     try:
-        return len(read_tensors(state, STATE, 1)[0]["history"]) - 1
+        return len(read_tensors(state, STATE, STATE_VERSION)[0]["history"]) - 1
     except InputError:
         return -1
 
