@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from zeroone.optim.preconditioner import RANK, Diagonal, LowRank, UnitMap, memory, strongest
+from zeroone.optim.preconditioner import RANK, Diagonal, LowRank, memory, strongest
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_moments_are_running_means(normal, centre):
     moments, mean, Q = None, None, None
     for k, V in enumerate(batches):
         moments = LowRank.observe(V, moments, k, centre=centre)
-        keep = min(0.98, (k + 1) / (k + 10)) if k else 0.0
+        keep = min(0.97, (k + 1) / (k + 10)) if k else 0.0
         fresh = V.mean(dim=1) * centre
         mean = fresh if k == 0 else keep * mean + (1 - keep) * fresh
         fresh = (1 - keep) * covariance(V, mean)
@@ -67,7 +67,7 @@ def test_the_moments_are_running_means(normal, centre):
 
 
 def test_the_past_fades_slower_and_slower():
-    assert [memory(k) for k in (0, 1, 10, 10_000)] == [0, 2 / 11, 11 / 20, 0.98]
+    assert [memory(k) for k in (0, 1, 10, 10_000)] == [0, 2 / 11, 11 / 20, 0.97]
 
 
 def test_of_more_directions_the_strongest_stay(normal):
@@ -124,25 +124,15 @@ def test_the_solution_is_that_of_the_dense_system(normal, columns, groups, bias)
         assert solution.bias is None
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_residuals_are_mapped_before(normal, bias):
-    """G = L C (Q + delta I)^-1 with L = (S + delta I)^-1, up to a factor, in scaled units."""
-    V = normal(1, 500, 40) * torch.linspace(2, 0.1, 40).double() + normal(1, 1, 40)
-    moments = LowRank.observe(V, None, 0, centre=bias)
+def test_the_map_of_units_divides_residuals_by_their_second_moment(normal):
+    """L = (S + delta I)^-1, up to a factor, in units of the units' scales."""
     E, scale = normal(1, 300, 5) @ normal(1, 5, 30) + 0.1 * normal(1, 300, 30), normal(30).exp()
     residuals = LowRank.observe(E, None, 0, centre=False)
-    S = dense(residuals)
     damping = 0.1 / 30  # a tenth of the mean variance
-    L = torch.linalg.inv(ridge(S, damping)) / residuals.damped(damping).c[:, :, None]
-    L = L * scale / scale[:, None]
-    grad, bias_grad = normal(1, 30, 40), normal(1, 30) if bias else None
-    solution = moments.solve(grad, bias_grad, 4.0, residuals.unit_map(0.1, scale))
-    mapped = L @ grad, (L @ bias_grad[:, :, None])[:, :, 0] if bias else None
-    expected = moments.solve(*mapped, 4.0)
-    torch.testing.assert_close(formed(solution, grad), formed(expected, mapped[0]))
-    torch.testing.assert_close(solution.change, expected.change)
-    if bias:
-        torch.testing.assert_close(solution.bias, expected.bias)
+    L = torch.linalg.inv(ridge(dense(residuals), damping))
+    L = L / residuals.damped(damping).c[:, :, None] * scale / scale[:, None]
+    for grad in (normal(1, 30, 40), normal(1, 30, 1)):
+        torch.testing.assert_close(residuals.unit_map(0.1, scale).apply(grad), L @ grad)
 
 
 def test_residuals_of_nobody_map_nothing(normal):
@@ -272,10 +262,6 @@ def test_tokens_have_a_diagonal(normal):
     R = torch.linalg.inv(ridge(Q[None], 4.0))[0]
     solution = moments.solve(grad, None, 4.0)
     G = grad[0] @ R
-    torch.testing.assert_close(formed(solution, grad)[0], G)
-    torch.testing.assert_close(solution.change[0], (G @ Q * G).sum(dim=1))
-    units = UnitMap(normal(1, 3, 2), normal(1, 3, 2))
-    solution, G = moments.solve(grad, None, 4.0, units), units.apply(grad)[0] @ R
     torch.testing.assert_close(formed(solution, grad)[0], G)
     torch.testing.assert_close(solution.change[0], (G @ Q * G).sum(dim=1))
     some = torch.tensor([2, 0])

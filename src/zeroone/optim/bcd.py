@@ -37,7 +37,7 @@ from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
 from zeroone.utils.checks import InputError, count, positive
 
-EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
+EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7, 11), 16  # the batches that are observed
 HALVED = 2000  # batches after which steps are half as large, in a training without an end
 RESIDUAL_DAMPING = 1.0  # of the preconditioner on the side of the units, times their mean variance
 HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
@@ -103,6 +103,7 @@ class BCD(Optimizer):
         """
         self.total_steps = None if total_steps is None else count("total_steps", total_steps)
         self.k = 0  # batches done
+        self.observed = 0  # those of them that were observed
         if damping is None:
             damping = default_damping(self.total_steps)
         defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
@@ -204,7 +205,10 @@ class BCD(Optimizer):
         A compiled model runs eagerly while it is observed: its compiled code knows no hooks.
         """
         done = self.total_steps is not None and self.k >= self.total_steps
-        if not done and (self.k in EARLY or self.k % OBSERVE_EVERY == 0):
+        due = self.k in EARLY or self.k % OBSERVE_EVERY == 0
+        if self.removal is not None:  # units leave by fresh moments
+            due = due or self.removal.due(self.k + 1)
+        if due and not done:
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
@@ -226,7 +230,8 @@ class BCD(Optimizer):
         if self.k == 0:
             self._check_first_batch()
         self._unit_maps.clear()
-        k = sum(early < self.k for early in EARLY) + max(0, self.k - 1) // OBSERVE_EVERY
+        k = self.observed
+        self.observed += 1
         for name, found in seen.items():
             kind = self.layers[name]
             rows = torch.cat(found.rows, dim=1)
@@ -290,14 +295,17 @@ class BCD(Optimizer):
         shape = grad.shape[:2]
         bias = kind.bias if kind.bias is not None and kind.bias.requires_grad else None
         bias_grad = None if bias is None or bias.grad is None else bias.grad.view(shape)
-        solution = self.moments[name].solve(
-            grad, bias_grad, group["damping"], self._unit_map(name, state)
-        )
+        unit_map = self._unit_map(name, state)
+        if unit_map is not None:
+            grad = unit_map.apply(grad)
+            if bias_grad is not None:
+                bias_grad = unit_map.apply(bias_grad[:, :, None])[:, :, 0]
+        solution = self.moments[name].solve(grad, bias_grad, group["damping"])
         if name in self.hidden:
             variance = state["variance"].view(shape)
-            moved = (variance * solution.change).mean().sqrt()
-            factor = torch.where(moved > 0, -group["move"] * self.left / moved, 0)
-            size = variance * factor
+            moved = torch.linalg.vecdot(variance, solution.change).sum() / variance.numel()
+            inverse = torch.where(moved > 0, moved.rsqrt(), 0)
+            size = variance * (inverse * (-group["move"] * self.left))
         else:
             falling = HEAD_END + (1 - HEAD_END) * self.left
             size = solution.change.new_full(shape, -group["head_step"] * falling)
@@ -380,6 +388,7 @@ class BCD(Optimizer):
         state = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)(self)
         state["bcd"] = {
             "k": self.k,
+            "observed": self.observed,
             "hidden": sorted(self.hidden),
             "moments": {name: m.tensors() for name, m in self.moments.items()},
             "residuals": {name: m.tensors() for name, m in self.residuals.items()},
@@ -399,7 +408,7 @@ class BCD(Optimizer):
         for state in self.state.values():  # torch has made numbers of it
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
-        self.k, self.hidden = own["k"], set(own["hidden"])
+        self.k, self.observed, self.hidden = own["k"], own["observed"], set(own["hidden"])
         self.moments, self.residuals, self._unit_maps = {}, {}, {}
         for name, tensors in own["moments"].items():
             self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))

@@ -16,7 +16,7 @@ from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
 from zeroone.utils.checks import InputError
 
-SCALE_MEMORY = 0.9  # what an observation leaves of a unit's variance
+SCALE_MEMORY = 0.85  # what an observation leaves of a unit's variance
 APART = 0.5  # how far apart the thresholds of units start, in units of their scales
 CONSTANT = 1e-12  # variance up to which a unit's pre-activation does not vary
 # Operations of autograd's graph that pass on a common shift of all entries of a unit.

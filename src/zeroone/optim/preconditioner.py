@@ -24,7 +24,7 @@ from torch import Tensor
 
 # Directions that are kept, the mean among them: processors multiply 16 columns as fast as 9.
 RANK = 16
-MEMORY = 0.98  # what an observation leaves of the past, once there is a past
+MEMORY = 0.97  # what an observation leaves of the past, once there is a past
 
 
 def memory(k: int) -> float:
@@ -50,8 +50,9 @@ class Solution:
 
     def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:
         """W += size * G and offset += size * its bias, with one size a unit, (groups, units)."""
-        W.addcmul_(grad, size[:, :, None] * self.dense)
-        W.baddbmm_(self.left * size[:, :, None], self.right.mT)
+        each = size[:, :, None]
+        W.addcmul_(grad, each * self.dense)
+        W.baddbmm_(self.left * each, self.right.mT)
         if offset is not None and self.bias is not None:
             offset.addcmul_(self.bias, size)
 
@@ -76,17 +77,8 @@ class Preconditioner(ABC):
         """The moments after observation k, of rows that count as often as ``weights`` say."""
 
     @abstractmethod
-    def solve(
-        self,
-        grad: Tensor,
-        bias_grad: Tensor | None,
-        damping: float,
-        residuals: "UnitMap | None" = None,
-    ) -> Solution:
-        """The solution for gradients (groups, units, columns) and (groups, units).
-
-        ``residuals``: a map of the units that the gradients pass first.
-        """
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
+        """The solution for gradients (groups, units, columns) and (groups, units)."""
 
     @abstractmethod
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
@@ -109,19 +101,22 @@ class Preconditioner(ABC):
 class DampedInverse:
     """(Q + delta I)^-1 = c I + P diag(w) P^T, and what every batch needs of it.
 
-    c: (groups, 1); w: (groups, 1, rank)
-    gains, tail_gain: what P's and all other parts of C add to the predicted change
-    directions: P and the mean, (groups, columns, rank + 1)
-    mean_along, mean_square: m^T P, (groups, 1, rank), and m^T m, (groups, 1)
+    c: (groups, 1)
+    right: P, and beside it the mean m where there is a bias, (groups, columns, r)
+    w: for each column of ``right``, 0 for the mean, (groups, 1, r)
+    gains, tail_gain: what the squares of C ``right``, and those of C itself, add to the predicted
+        change, (groups, r, 1) and (groups, 1)
+    mean_along: m^T times ``right``, (groups, 1, r)
+    bias_along: what C ``right`` takes from the bias, (groups, r, 1)
     """
 
     c: Tensor
+    right: Tensor
     w: Tensor
     gains: Tensor
     tail_gain: Tensor
-    directions: Tensor
     mean_along: Tensor
-    mean_square: Tensor
+    bias_along: Tensor
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class UnitMap:
 
     def apply(self, E: Tensor) -> Tensor:
         """Map (1, units, any)."""
-        return torch.baddbmm(E, self.left, self.right.mT @ E)
+        return torch.baddbmm(E, self.left, (E.mT @ self.right).mT)
 
 
 @dataclass
@@ -148,7 +143,7 @@ class LowRank(Preconditioner):
     basis: Tensor
     strength: Tensor
     total: Tensor
-    _inverses: "dict[float, DampedInverse]" = field(init=False, default_factory=dict)
+    _inverses: "dict[tuple[float, bool], DampedInverse]" = field(init=False, default_factory=dict)
 
     @classmethod
     def observe(
@@ -182,67 +177,54 @@ class LowRank(Preconditioner):
         basis, strength = strongest(stack, min(RANK - centre, columns))
         return cls(mean, basis, strength, total)
 
-    def damped(self, damping: float) -> "DampedInverse":
+    def damped(self, damping: float, *, bias: bool = False) -> "DampedInverse":
         """(Q + delta I)^-1, delta = damping times the total variance; made once."""
-        if damping not in self._inverses:
+        if (damping, bias) not in self._inverses:
             columns, rank = self.basis.shape[1:]
             tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
             delta = damping * self.total.clamp_min(columns * torch.finfo(tail.dtype).eps)
             c = 1 / (tail + delta)[:, None]
             w = 1 / (self.strength + delta[:, None]) - c
-            self._inverses[damping] = DampedInverse(
+            tail_gain = tail[:, None] * c.square()
+            gains = self.strength * (w + c).square() - tail_gain
+            right = self.basis
+            if bias:
+                right = torch.cat([right, self.mean[:, :, None]], dim=2)
+                w, gains = (torch.nn.functional.pad(T, (0, 1)) for T in (w, gains))
+            mean_along = self.mean[:, None] @ right
+            bias_along = w * mean_along[:, 0]
+            if bias:
+                bias_along[:, -1:] = c
+            self._inverses[damping, bias] = DampedInverse(
                 c,
+                right,
                 w[:, None],
-                (self.strength * (w + c).square())[:, :, None],
-                tail[:, None] * c.square(),
-                torch.cat([self.basis, self.mean[:, :, None]], dim=2),
-                self.mean[:, None] @ self.basis,
-                self.mean.square().sum(dim=1, keepdim=True),
+                gains[:, :, None],
+                tail_gain,
+                mean_along,
+                bias_along[:, :, None],
             )
-        return self._inverses[damping]
+        return self._inverses[damping, bias]
 
-    def solve(
-        self,
-        grad: Tensor,
-        bias_grad: Tensor | None,
-        damping: float,
-        residuals: "UnitMap | None" = None,
-    ) -> Solution:
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
 
-        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C. With a
-        map of the residuals, L = I + B A^T, all of it is of L grad, which is not formed either.
+        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C.
         """
-        inverse = self.damped(damping)
-        right = self.basis if bias_grad is None else inverse.directions
+        inverse = self.damped(damping, bias=bias_grad is not None)
+        along = grad @ inverse.right
         squares = torch.linalg.vector_norm(grad, dim=2).square_()
-        if residuals is None:
-            met_all = grad @ right
-        else:
-            B, T = residuals.left, residuals.right.mT @ grad  # L grad = grad + B T
-            met_both, n = grad @ torch.cat([right, T.mT], dim=2), right.shape[2]
-            met_all, across = torch.baddbmm(met_both[:, :, :n], B, T @ right), met_both[:, :, n:]
-            squares += (B * (2 * across + B @ (T @ T.mT))).sum(dim=2)
-        if bias_grad is None:
-            along, bias = met_all, None
-            left = along * inverse.w
-        else:
-            if residuals is not None:
-                bias_grad = residuals.apply(bias_grad[:, :, None])[:, :, 0]
-            along, met = met_all[:, :, :-1], met_all[:, :, -1]
-            along = along - bias_grad[:, :, None] * inverse.mean_along
-            squares += bias_grad * (bias_grad * inverse.mean_square - 2 * met)
-            left = along * inverse.w
-            bias = bias_grad - inverse.c * (met - bias_grad * inverse.mean_square)
-            bias -= (left * inverse.mean_along).sum(dim=2)
-            left = torch.cat([left, (-inverse.c * bias_grad)[:, :, None]], dim=2)
-        along = along.square()
-        beyond = (squares - along.sum(dim=2)).clamp_min_(0)
-        change = (along @ inverse.gains)[:, :, 0] + inverse.tail_gain * beyond
-        if residuals is not None:
-            left = torch.cat([left, inverse.c[:, :, None] * B], dim=2)
-            right = torch.cat([right, T.mT], dim=2)
-        return Solution(change, inverse.c[:, :, None], left, right, bias)
+        bias = None
+        if bias_grad is not None:
+            b = bias_grad[:, :, None]
+            squares += bias_grad * (bias_grad * inverse.mean_along[:, :, -1] - 2 * along[:, :, -1])
+            along.addcmul_(b, inverse.mean_along, value=-1)
+            bias = torch.baddbmm(b, along, inverse.bias_along, alpha=-1)[:, :, 0]
+        left = along * inverse.w
+        if bias_grad is not None:
+            torch.mul(bias_grad, -inverse.c, out=left[:, :, -1])
+        change = (along.square_() @ inverse.gains)[:, :, 0].addcmul_(squares, inverse.tail_gain)
+        return Solution(change.clamp_min_(0), inverse.c[:, :, None], left, inverse.right, bias)
 
     def unit_map(self, damping: float, scale: Tensor) -> "UnitMap":
         """(Q + delta I)^-1 up to a factor, for moments of residuals times each unit's scale.
@@ -304,23 +286,12 @@ class Diagonal(Preconditioner):
     def _inverse(self, damping: float) -> Tensor:
         return 1 / (self.frequency + damping * self.frequency.sum())
 
-    def solve(
-        self,
-        grad: Tensor,
-        bias_grad: Tensor | None,
-        damping: float,
-        residuals: UnitMap | None = None,
-    ) -> Solution:
+    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """Each token's column for itself."""
         c = self._inverse(damping)
-        left, T = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, 0, grad.shape[2])
-        mapped = grad
-        if residuals is not None:
-            left, T, mapped = residuals.left, residuals.right.mT @ grad, residuals.apply(grad)
-            if bias_grad is not None:
-                bias_grad = residuals.apply(bias_grad[:, :, None])[:, :, 0]
-        change = mapped.square() @ (self.frequency * c.square())[:, :, None]
-        return Solution(change[:, :, 0], c[:, None], left, (c[:, None] * T).mT, bias_grad)
+        none = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, grad.shape[2], 0)
+        change = grad.square() @ (self.frequency * c.square())[:, :, None]
+        return Solution(change[:, :, 0], c[:, None], *none, bias_grad)
 
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
         return torch.diag_embed(self._inverse(damping)[0])[columns]
@@ -338,11 +309,12 @@ def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     The smaller of the two Gram matrices is decomposed. What has no variance gets a zero direction.
     """
     n, columns = stack.shape[1:]
-    if not bool(stack.isfinite().all()):  # what comes of it is seen as a loss that is not finite
+    by_rows = n < columns
+    gram = stack @ stack.mT if by_rows else stack.mT @ stack
+    if not bool(gram.isfinite().all()):  # what comes of it is seen as a loss that is not finite
         shape = (len(stack), columns, rank)
         return stack.new_full(shape, torch.nan), stack.new_full(shape[::2], torch.nan)
-    by_rows = n < columns
-    values, vectors = torch.linalg.eigh(stack @ stack.mT if by_rows else stack.mT @ stack)
+    values, vectors = torch.linalg.eigh(gram)
     lacking = max(0, rank - values.shape[1])
     strength = torch.nn.functional.pad(values[:, -rank:].clamp_min(0), (lacking, 0))
     basis = torch.nn.functional.pad(vectors[:, :, -rank:], (lacking, 0))

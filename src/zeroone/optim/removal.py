@@ -37,7 +37,7 @@ class Removal:
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
         self.units = {name: torch.arange(_n_units(bcd, name)) for name in bcd.layers}
         self.widths: dict[str, int] = {}  # how many units there were that can leave, by layer
-        self.typical: dict[str, float] = {}  # the mean cost of a unit when units began to leave
+        self.typical: dict[str, float] = {}  # the least mean cost of a unit so far, by layer
         self.graph: UnitGraph | None = None
         self._inputs: Any = None
         self._handle: Any = bcd.model.register_forward_pre_hook(self._remember, with_kwargs=True)
@@ -54,12 +54,15 @@ class Removal:
         """Whether no more units will leave."""
         return 1 - self.bcd.left >= END + 1 / EVENTS
 
+    def due(self, k: int) -> bool:
+        """Whether units may leave after k batches."""
+        total = self.bcd.total_steps
+        assert total is not None
+        return k >= BEGIN * total and (k % max(1, total // EVENTS) == 0 or k == total)
+
     def after_batch(self) -> None:
         """Remove units that are not worth their price, now and then."""
-        k, total = self.bcd.k, self.bcd.total_steps
-        assert total is not None
-        due = k % max(1, total // EVENTS) == 0 or k == total
-        if not due or 1 - self.bcd.left < BEGIN:
+        if not self.due(self.bcd.k):
             return
         if self._inputs is None:
             raise InputError("keep and lam probe the model: call it, not only its parts.")
@@ -106,12 +109,14 @@ class Removal:
     def _unpaid(self, name: str, costs: Tensor) -> Tensor:
         """With ``lam``: those that cost less to remove than their price.
 
-        The price is fixed when units begin to leave: relative to the mean of those that are left
-        it would rise with every unit that goes. The most valuable one always stays.
+        The price goes by the mean cost, the least so far: by that of the units that are left it
+        would rise with every unit that goes, and a price that never falls empties the layer at once
+        when removals have upset it. The most valuable unit always stays.
         """
         if 1 - self.bcd.left > END:
             return torch.empty(0, dtype=torch.long)
-        typical = self.typical.setdefault(name, float(costs.mean()))
+        mean = float(costs.mean())
+        typical = self.typical[name] = min(self.typical.get(name, mean), mean)
         gone = (costs > 0) & (costs <= 2 * self.lam * typical)
         gone[costs.argmax()] = False
         return gone.nonzero().flatten()

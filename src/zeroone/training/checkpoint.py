@@ -15,7 +15,7 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 FILE = "state.safetensors"
 INTERVAL = 0.2  # seconds; not every short epoch is worth a write
 
