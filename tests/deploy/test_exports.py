@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks import browser
 from benchmarks.engines import by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples
-from zeroone.deploy import IntegerModel, IntegerNetwork
+from zeroone.deploy import IntegerModel, IntegerNetwork, load
 from zeroone.deploy.exporters.c import write_c
 from zeroone.deploy.exporters.html import describe, guess_image, write_html
 from zeroone.deploy.exporters.onnx import OPSET, write_onnx
@@ -53,6 +53,22 @@ def test_random_networks(engine, tmp_path, request):
     for seed in range(how_many(request, few)):
         network, X = network_of(seed)
         assert np.array_equal(run(network, X, tmp_path), network.scores(X)), seed
+
+
+@pytest.mark.parametrize("values", [np.arange(-128, 128), np.array([-128, -1, 0, 1] * 64)])
+def test_every_int8_weight_survives(values, tmp_path):
+    """The absolute value of -128 is no int8: it must not pass for one of -1, 0 and 1."""
+    weights = np.eye(16) * 64, values.reshape(16, 16), values.reshape(16, 16)[::-1]
+    stages = [Stage(Map(W.astype(np.int8), (16,)), np.zeros(16, np.int32)) for W in weights]
+    network = IntegerNetwork(Inputs(16), stages, list(range(16)), SoftmaxCE())
+    X = random_samples(np.random.default_rng(0), network.inputs, 40)
+    path = IntegerModel(network).save(tmp_path / "m.safetensors")
+    for stage, again in zip(stages, load(path).network.stages, strict=True):
+        assert np.array_equal(stage.main.weights, again.main.weights)
+    wanted = (X.astype(int) > 0) @ weights[1].T
+    wanted = (wanted > 0) @ weights[2].T
+    for name, run in engines().items():
+        assert np.array_equal(run(network, X, tmp_path), wanted), name
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
