@@ -37,6 +37,7 @@ from paper.matrix.methods import METHODS, Method, variant
 from paper.matrix.run import PRETRAINING_OPTIONS, SHARED, Run
 from zeroone.pretraining import InitialSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of
+from zeroone.utils.storage import check_file
 
 LISTS = ("data", "architectures", "methods")
 TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
@@ -71,10 +72,12 @@ class Spec:
     def read(cls, path: Path) -> "Spec":
         """Read a TOML file."""
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(check_file(path, "file").read_text(encoding="utf-8"))
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not a TOML file: {error}.") from None
         return cls.from_dict(content)
 
@@ -181,6 +184,10 @@ def _check_entry(name: str, value: Any) -> None:
         raise InputError("label must be the name of a column.")
     if name in TABLES and not isinstance(value, dict):
         raise InputError(f"{name} must be a table of a run matrix, [{name}].")
+    named = [value] if name == "label" else value if name in (*LISTS, "variants") else ()
+    for word in named:
+        if not word.isprintable():
+            raise InputError(f"{word!r} in {name} of a run matrix cannot be printed.")
 
 
 def _is_list(value: Any, kind: Any) -> bool:

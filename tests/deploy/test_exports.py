@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import browser
-from benchmarks.engines import by_c, by_c_program, engines, has_32_bits
+from benchmarks.engines import STRICT, by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples
 from zeroone.deploy import IntegerModel, IntegerNetwork, load
 from zeroone.deploy.exporters.c import write_c
@@ -171,12 +171,50 @@ def test_names_that_c_cannot_have(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+ODD = [
+    '"',
+    "\\",
+    "??/",
+    "ä\n",
+    "*/ int x; /*",
+    "/*",
+    "//",
+    "\r",
+    "\x1b",
+    "éé/",
+    "%s",
+    "??/\n",
+    "\\\n",
+]
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_labels_in_c(tmp_path):
-    network, X = network_of(4)
-    odd = ['"', "\\", "??/", "ä\n", "<>"][: len(network.classes)]
-    object.__setattr__(network, "classes", [*odd, *network.classes[len(odd) :]])
-    assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
+@pytest.mark.parametrize("last", ODD)
+def test_labels_and_names_in_c(last, tmp_path):
+    names = [*(name for name in ODD if name != last), last]
+    weights = np.arange(len(ODD) ** 2, dtype=np.int8).reshape(len(ODD), -1) % 64
+    stages = [Stage(Map(weights, (len(ODD),)), np.zeros(len(ODD), np.int32))]
+    network = IntegerNetwork(
+        Inputs(len(ODD)), stages, names, SoftmaxCE(), feature_names=list(reversed(names))
+    )
+    write_c(network, tmp_path / "network.c")
+    (tmp_path / "main.c").write_text(
+        '#include <stdio.h>\n#include "network.h"\nint main(void) {\n'
+        "for (int k = 0; k < NETWORK_CLASSES; k++) { fputs(network_labels[k], stdout); "
+        "putchar(0); }\nreturn 0; }\n"
+    )
+    command = ["gcc", *STRICT, "-Wcomment", "-Wtrigraphs", "-o", "program", "main.c", "network.c"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    said = subprocess.run([tmp_path / "program"], check=True, capture_output=True).stdout
+    assert said.decode().split("\0")[:-1] == names
+
+
+def test_a_label_that_c_would_cut_is_refused(tmp_path):
+    network, _ = network_of(4)
+    object.__setattr__(network, "classes", ["a\0b", *network.classes[1:]])
+    with pytest.raises(InputError, match="holds a NUL"):
+        write_c(network, tmp_path / "network.c")
+    assert not list(tmp_path.iterdir())
 
 
 def test_images_are_guessed():

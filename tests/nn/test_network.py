@@ -216,5 +216,5 @@ def test_a_kernel_too_large_in_a_file_is_named_with_its_layer(tmp_path):
 
 def test_a_pipe_is_no_model(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="there is no model file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         zeroone.load(tmp_path / "pipe")

@@ -130,7 +130,7 @@ def test_specs_that_cannot_be(change, sentence):
 
 
 def test_spec_files_that_cannot_be(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read .*none\.toml"):
+    with pytest.raises(InputError, match=r"there is no file .*none\.toml"):
         Spec.read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("data = [")
     with pytest.raises(InputError, match=r"bad\.toml is not a TOML file"):

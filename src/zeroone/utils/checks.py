@@ -66,6 +66,13 @@ def nearest(value: str, words: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def printable(text: object) -> str:
+    """Escape what a terminal would obey, or could not show: a label may hold anything."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
+    )
+
+
 def need_extra(extra: str, module: str) -> ModuleType:
     """Import a module of an optional dependency.
 
