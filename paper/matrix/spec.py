@@ -39,6 +39,7 @@ from zeroone.pretraining import InitialSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of
 from zeroone.utils.storage import check_file
 
+MOST_RUNS = 10**4
 LISTS = ("data", "architectures", "methods")
 TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
 OLD_NAMES = {"rivals": "baselines", "initial": "pretraining"}
@@ -96,6 +97,9 @@ class Spec:
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
+        n = self.seeds * len(self.data) * len(self.architectures) * len(self.methods)
+        if n > MOST_RUNS:
+            raise InputError(f"a run matrix has at most {MOST_RUNS:,} runs, not {n:,}.")
         for level in self.noise:
             not_negative("every noise level", level)
         for row in self.images:

@@ -104,6 +104,9 @@ BROKEN_NPZ = {
     "a deep header": zipped(npy("(" * 9000)),
     "a header of unknown words": zipped(npy("{'descr': __import__('os')}")),
     "a type that is none": zipped(npy(PLAIN.replace("'<f8'", "[('a', 'b', 'c', 'd')]"))),
+    "no array": zipped(b"text"),
+    "text that is none": zipped(npy(PLAIN.replace("<f8", "<U2"), data=b"\xff" * 32)),
+    "half a character": zipped(npy(PLAIN.replace("<f8", "<U1"), data=b"\0\xd8\0\0" * 4)),
     "no members": b"PK\x05\x06" + bytes(18),
 }
 
@@ -190,6 +193,7 @@ def test_thousands_of_columns_are_found_at_once():
         {"image": [3]},
         {"image": [1, -1, -3]},
         {"image": "abc"},
+        {"image": [1, 1, float("inf")]},
         {"names": ["a"]},
         {"features": 10**12},
         {"features": 4},
@@ -217,6 +221,7 @@ def test_an_index_of_shards_that_lies(changes, tmp_path):
         ("X-0", np.array(["a" * 9] * 6).reshape(2, 3)),
         ("y-0", np.zeros(2, dtype="datetime64[s]")),
         ("y-0", np.zeros(2, dtype="f4,f4")),
+        ("y-0", np.full(2, 2**31, np.uint32).view("<U1")),
     ],
 )
 def test_shards_of_other_kinds_are_refused(name, array, tmp_path):

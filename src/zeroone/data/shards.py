@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.data.splits import Split
+from zeroone.data.splits import Split, is_real_text
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, count
 from zeroone.utils.memmap import MappedRows, map_file
@@ -99,14 +99,18 @@ def load_shards(folder: Path) -> Split:
         sizes = [count("a shard", size, least=0) for size in about["sizes"]]
         n_features = count("features", about["features"])
         shards = Shards(folder, sizes, n_features, str(about["sha256"]))
-        shape = None if about["image"] is None else tuple(map(int, about["image"]))
+        shape = (
+            None
+            if about["image"] is None
+            else tuple(count("a side", side) for side in about["image"])
+        )
         names = None if about["names"] is None else tuple(map(str, about["names"]))
         has_test, version = bool(about["test"]), about["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{folder / INDEX} is not a readable index of shards.") from None
     if version != VERSION:
         raise InputError(f"{folder / INDEX} is of another version of zeroone.")
-    fits = shape is None or (len(shape) == 3 and min(shape) > 0 and math.prod(shape) == n_features)
+    fits = shape is None or (len(shape) == 3 and math.prod(shape) == n_features)
     if not sizes or not fits or (names is not None and len(names) != n_features):
         raise InputError(f"{folder / INDEX} does not describe its samples.")
     labels = [_labels(folder / f"y-{k}.npy", size) for k, size in enumerate(sizes)]
@@ -134,7 +138,7 @@ def _labels(path: Path, size: int) -> NDArray[Any]:
     found = map_file(path)
     if found.shape != (size,):
         raise InputError(f"{path} has another length than {INDEX} says.")
-    if found.dtype.kind not in "biufU":
+    if found.dtype.kind not in "biufU" or not is_real_text(found):
         raise InputError(f"{path} holds {found.dtype}, neither numbers nor text.")
     return found
 

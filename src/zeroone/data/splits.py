@@ -94,6 +94,15 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
     return torch.tensor(found, dtype=torch.long)
 
 
+def is_real_text(array: NDArray[Any]) -> bool:
+    """Tell whether text of a file is made of characters; other arrays pass."""
+    if array.dtype.kind != "U" or not array.dtype.itemsize:
+        return True
+    code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+    codes = np.ascontiguousarray(array).reshape(-1).view(code)
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
+
+
 def stratified_cut(
     y: NDArray[Any], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

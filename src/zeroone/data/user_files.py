@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.data.splits import Split
+from zeroone.data.splits import Split, is_real_text
 from zeroone.utils.checks import InputError, nearest, need_extra
 from zeroone.utils.storage import check_file
 
@@ -76,6 +76,8 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         with np.load(check_file(path, "data file"), allow_pickle=False) as file:
             names = list(file.files)
             arrays = {key: file[key] for key in ARRAYS if key in names}
+        if not all(isinstance(A, np.ndarray) and is_real_text(A) for A in arrays.values()):
+            raise ValueError
     except InputError:
         raise
     except Exception:  # a damaged zip file or header can fail in any way at all

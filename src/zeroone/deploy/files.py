@@ -142,7 +142,7 @@ def read_integers(path: Path) -> IntegerNetwork:
         return IntegerNetwork(inputs, stages, header["classes"], head, header["unit"], names)
     except InputError as error:
         raise InputError(f"{path} is not a usable model of integers: {error}") from None
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
 
 

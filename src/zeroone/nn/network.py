@@ -360,7 +360,9 @@ def load(path: str | Path) -> Network:
         if "features" in header:
             network.name_features(header["features"])
         return network
-    except (KeyError, TypeError, AttributeError) as error:
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 
 
