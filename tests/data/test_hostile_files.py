@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from paper.matrix.record_file import read_entries
 from paper.matrix.spec import Spec
-from zeroone import load
+from zeroone import load, train
 from zeroone.data.archives import ArchiveFiles
 from zeroone.data.cache import home, load_cached
 from zeroone.data.load import load_data, load_inputs
 from zeroone.data.mnist import MNIST
 from zeroone.data.shards import write_shards
 from zeroone.data.user_files import find_columns
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError
 
 READERS = {
@@ -236,3 +239,25 @@ def test_a_toml_file_of_brackets(tmp_path):
         (tmp_path / "a.toml").write_text(text)
         with pytest.raises(InputError, match=r"not a TOML file|cannot be printed|unknown entry"):
             Spec.read(tmp_path / "a.toml")
+
+
+def test_labels_that_no_file_can_hold(tmp_path):
+    """Half a character comes from folders whose names are not UTF-8."""
+    for name in ("caf\udce9", "tea"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (4, 4)).save(tmp_path / name / "1.png")
+    split = load_data(str(tmp_path))
+    with pytest.raises(InputError, match="not text that a file can hold"):
+        train(split.X, split.y)
+    with pytest.raises(InputError, match="distinct strings"):
+        Network.dense([2, 2], SoftmaxCE()).name_features(["a", "\ud800"])
+
+
+def test_lines_of_a_record_file_that_are_too_deep(tmp_path):
+    (tmp_path / "records.jsonl").write_text("[" * 200_000 + "\n")
+    said = []
+    assert read_entries(tmp_path / "records.jsonl", said.append) == []
+    assert len(said) == 1
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is not a regular file"):
+        read_entries(tmp_path / "pipe")

@@ -61,6 +61,8 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y contains NaN or infinity.")
+    if not is_real_text(labels):
+        raise InputError("a label is not text that a file can hold (UTF-8): rename it.")
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes[0]!s}); training needs at least two.")
