@@ -83,7 +83,7 @@ def test_adam_is_mentioned_once(caplog):
     with caplog.at_level(logging.WARNING, "zeroone"):
         train_batches(model, *problem(), 3)
     assert [r.getMessage() for r in caplog.records] == [
-        "Adam trains what is no W block: 1.weight, 1.bias (strict=True refuses it)."
+        "Adam trains parameters without a W block: 1.weight, 1.bias (strict=True refuses them)."
     ]
 
 

@@ -79,7 +79,7 @@ def test_nothing_to_train():
 
 
 def test_strict_takes_weights_only():
-    with refused("strict: 1.weight, 1.bias belong to no W block"):
+    with refused("strict: 1.weight, 1.bias have no W block"):
         BCD(normed(), 10, strict=True)
     BCD(seeded(mlp), 10, strict=True)
     model = seeded(normed)
@@ -216,13 +216,13 @@ def test_settings_that_cannot_be(settings, pattern):
 def test_groups_that_cannot_be():
     model = seeded(mlp)
     first = {"params": [model[0].weight], "move": 0.1}
-    with refused("0.weight is no trainable W block, or is in two groups"):
+    with refused("0.weight is not a trainable W block, or is in two groups"):
         BCD(model, 10, groups=[first, first])
-    with refused("a parameter is no trainable W block"):
+    with refused("a parameter is not a trainable W block"):
         BCD(model, 10, groups=[{"params": [nn.Parameter(torch.zeros(3))]}])
     with refused("unknown weights"):
         BCD(model, 10, groups=[{**first, "weights": "quaternary"}])
-    with refused("1.weight is no trainable W block"):
+    with refused("1.weight is not a trainable W block"):
         model = normed()
         BCD(model, 10, groups=[{"params": model[1].parameters()}])
 
