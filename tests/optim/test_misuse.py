@@ -143,7 +143,7 @@ def test_a_model_in_evaluation_mode():
     with refused(r"call model.train\(\)"):
         for _ in range(10):
             train_batch(model, bcd, X, y)
-    assert bcd.k == 16  # the next batch that is observed
+    assert bcd.k == 20  # the next batch that is observed
 
 
 def test_a_model_that_is_not_the_one_that_is_trained():

@@ -37,7 +37,7 @@ from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
 from zeroone.utils.checks import InputError, count, positive
 
-EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7, 11), 16  # the batches that are observed
+EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # in a training without an end, steps are half as large after so many batches
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
 HEAD_END, WINDOW_END = 0.1, 0.5  # the last layer's step and the window fall to these shares

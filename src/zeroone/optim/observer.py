@@ -16,7 +16,7 @@ from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
 from zeroone.utils.checks import InputError
 
-SCALE_MEMORY = 0.85  # the weight of the past in a unit's running variance
+SCALE_MEMORY = 0.9  # the weight of the past in a unit's running variance
 APART = 0.5  # the initial spread of thresholds, relative to the units' scales
 CONSTANT = 1e-12  # a unit with no more variance than this counts as constant
 # Operations in autograd's graph that pass on a common shift of all of a unit's entries.

@@ -24,7 +24,7 @@ from torch import Tensor
 
 # The number of directions, including the mean: processors multiply 16 columns as fast as 9.
 RANK = 16
-MEMORY = 0.97  # the largest weight of the past in a running moment
+MEMORY = 0.98  # the largest weight of the past in a running moment
 
 
 def memory(k: int) -> float:
