@@ -115,7 +115,7 @@ class Removal:
         """
         if 1 - self.bcd.left > END:
             return torch.empty(0, dtype=torch.long)
-        mean = float(costs.mean())
+        mean = float(costs[costs > 0].mean().nan_to_num())
         typical = self.typical[name] = min(self.typical.get(name, mean), mean)
         gone = (costs > 0) & (costs <= 2 * self.lam * typical)
         gone[costs.argmax()] = False
