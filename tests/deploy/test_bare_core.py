@@ -72,7 +72,7 @@ def test_what_needs_them_says_so(missing, tmp_path, command):
             write_onnx(network, tmp_path / "m.onnx")
         code, _, err = command("export", "m.safetensors", "--to", "onnx", "--out", "m.onnx")
         assert (code, err.count("\n")) == (2, 1)
-        assert "pip install 'zeroone[onnx]'" in err
+        assert "pip install 'zeroone-nn[onnx]'" in err
         assert not (tmp_path / "m.onnx").exists()
     if "onnxruntime" in missing:
         with pytest.raises(InputError, match=INSTALL):

@@ -1,8 +1,9 @@
-"""Algorithm 3 of the paper (label BCD): full batch, outer to inner, every block in closed form.
+"""Run Algorithm 3 of the paper (label BCD) on the full batch, from the output to the input.
 
-One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. The code
-counts layers from 0: operator i maps V[i] to U[i], V[0] is the scaled input, V[i + 1] belongs to
-U[i]. A shortcut S_i is one more W block, updated right after W_i; it gives V[j] a second consumer.
+One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. It solves the U and V
+blocks, and takes proximal gradient steps on the W block. The code counts layers from 0: operator i
+maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i]. A shortcut S_i is one
+more W block, updated right after W_i; it gives V[j] a second consumer.
 """
 
 import math
@@ -134,7 +135,7 @@ class ExactBCD:
             V0: scaled inputs.
             y: class numbers.
             settings: the settings of the solver.
-            team: the ranks, which hold other samples of the same problem.
+            team: the processes (ranks) that solve the problem together, each with its own samples.
 
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
@@ -208,13 +209,13 @@ class ExactBCD:
         return lambda T, S: v_step(T[0], S, op, gain)
 
     def _target(self, link: Link, rows: slice) -> Tensor:
-        """Return what the operator of a link should yield: U less what others add to its layer."""
+        """Return the target of a link's operator: U minus what other links add to the layer."""
         others = [x for x in self.network.into(link.layer) if x.source != link.source]
         U = self.U[link.layer][rows]
         return U - others[0].operator.apply(self.V[others[0].source][rows]) if others else U
 
     def _update_V(self, i: int) -> None:
-        """Update V[i], which operator i takes and step(U[i - 1]) should match."""
+        """Update V[i], the input of operator i, which should match step(U[i - 1])."""
         consumers, solve = self.network.consumers(i), self._v_solver(i)
         coupling, activation = [0.0] * len(consumers), 0.0
         for rows in self._rows():
@@ -267,7 +268,7 @@ class ExactBCD:
         return (cross, rss), flipped / n_bits
 
     def _term_of_U(self, i: int, rows: slice) -> float:
-        """Return the other term with U[i] besides coupling: the loss, or ||V - step(U)||^2 / 2."""
+        """Return U[i]'s term besides the coupling: the loss, or ||V - step(U)||^2 / 2."""
         U = self.U[i][rows]
         if i == len(self.U) - 1:
             return float(self.network.head.losses(U, self.y[rows]).sum())
