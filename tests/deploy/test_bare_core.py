@@ -16,7 +16,7 @@ from zeroone.deploy.integer_form import Map
 from zeroone.deploy.runtime import open_session
 from zeroone.utils.checks import InputError
 
-INSTALL = r"^this needs onnx\w*: pip install 'zeroone\[onnx\]'\.$"
+INSTALL = r"^this needs onnx\w*: pip install 'zeroone-nn\[onnx\]'\.$"
 
 
 @pytest.fixture(params=["both", "onnx", "onnxruntime"])
