@@ -294,7 +294,11 @@ def test_the_window_is_there_from_the_first_batch_on():
 def test_a_trained_model_can_be_pickled():
     model = seeded(mlp)
     train_batches(model, *problem(), 20)
-    torch.save(model, io.BytesIO())
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    X, y = problem()
+    assert error(torch.load(file, weights_only=False), X, y) == error(model, X, y)
 
 
 def test_a_copy_of_the_model_is_not_observed():
@@ -314,7 +318,9 @@ def test_layers_may_be_called_by_keyword():
         def forward(self, x):
             return self.b(input=self.step(self.a(input=x)))
 
-    train_batches(seeded(Named), *problem(), 12, keep=0.5)
+    model = seeded(Named)
+    train_batches(model, *problem(), 12, keep=0.5)
+    assert model.a.out_features == model.b.in_features == 8
 
 
 def test_attention_is_left_to_adam():

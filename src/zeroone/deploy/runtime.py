@@ -1,7 +1,7 @@
 """Run an integer network: in ONNX Runtime, in compiled kernels where they are faster, or in numpy.
 
-ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). Without it, kernels take over where they
-exist and numpy does the rest. The scores are the same to the bit.
+ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). Without it, kernels take over where
+they exist and numpy does the rest. The scores are the same to the bit.
 """
 
 import os

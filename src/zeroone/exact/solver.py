@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zeroone.exact.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.exact.linalg import damped_gain
-from zeroone.exact.objective import Weights, columns_of, evaluate, ridge_of
+from zeroone.exact.objective import Coefficients, columns_of, evaluate, ridge_of
 from zeroone.exact.penalty import stationarity
 from zeroone.exact.pgm import Phi, lipschitz, pgm
 from zeroone.nn.functional import add_up, step, sum_of_squares
@@ -33,7 +33,7 @@ Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
 
 
 @dataclass(frozen=True)
-class ExactSettings(Weights):
+class ExactSettings(Coefficients):
     """Settings of Algorithm 3. The defaults train the last layer; ``PAPER`` has the printed ones.
 
     Attributes:
@@ -140,7 +140,6 @@ class ExactBCD:
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
         self.n_samples = round(team.total(len(y))[0])
-        self.weights: Weights = settings
         self.U: list[Tensor] = []
         self.V = [V0]
         for i, layer in enumerate(network.layers):
@@ -156,7 +155,7 @@ class ExactBCD:
         started, before = time.perf_counter(), self._weights()
         done = Sweep()
         for name in self._update_blocks(done):
-            terms = self.terms.weighted(self.weights)
+            terms = self.terms.weighted(self.settings)
             done.blocks.append({"block": name, "F": sum(terms.values()), **terms})
             if not done.finite:
                 break
@@ -202,7 +201,8 @@ class ExactBCD:
     def _v_solver(self, i: int) -> Callable[[list[Tensor], Tensor], Tensor]:
         """Return the V[i] block as a function of its consumers' targets and step(U[i - 1])."""
         operators = [link.operator for link in self.network.consumers(i)]
-        op, damping, settings = operators[0], self.weights.damping, self.settings
+        op, settings = operators[0], self.settings
+        damping = settings.damping
         if settings.v_solver == "cg" or len(operators) > 1 or not op.is_matrix:
             return lambda T, S: v_step_cg(T, S, operators, damping, tol=settings.cg_tol)
         gain = damped_gain(op.linear, damping)
@@ -234,11 +234,11 @@ class ExactBCD:
     def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
         printed = self.settings.printed
         if i == len(self.U) - 1:
-            mu = self.weights.mu(self.n_samples)
+            mu = self.settings.mu(self.n_samples)
             return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
         pool = self.network.layers[i].pool
         return u_step_pooled(
-            self.V[i + 1][rows], B, self.weights.rho, pool, printed_epsilon=printed
+            self.V[i + 1][rows], B, self.settings.rho, pool, printed_epsilon=printed
         )
 
     def _update_U(self, i: int) -> tuple[Sums, float]:
@@ -350,9 +350,9 @@ class ExactBCD:
     def _u_gap(self, i: int, rows: slice) -> Tensor:
         U, B = self.U[i][rows], self._apply(i, rows)
         if i == len(self.U) - 1:
-            return self.network.head.gap(U, B, self.y[rows], self.weights.mu(self.n_samples))
+            return self.network.head.gap(U, B, self.y[rows], self.settings.mu(self.n_samples))
         pool = self.network.layers[i].pool
-        return u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
+        return u_gap_pooled(U, self.V[i + 1][rows], B, self.settings.rho, pool)
 
     def _v_gradient(self, i: int, rows: slice) -> Tensor:
         V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
@@ -360,7 +360,7 @@ class ExactBCD:
             link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
             for link in self.network.consumers(i)
         ]
-        return (add_up(pulls) / self.weights.damping + (V - S)).abs()
+        return (add_up(pulls) / self.settings.damping + (V - S)).abs()
 
     def _w_residual(self, link: Link) -> float:
         op, s = link.operator, self.settings

@@ -320,8 +320,7 @@ class BCD(Optimizer):
         solution.add_to(W, None if offset is None else offset.view(shape), grad, size)
         if "dead" in state:
             W[:, :, state["dead"]] = 0
-        if W.data_ptr() != weight.data_ptr():  # kernels whose channels come last in memory
-            weight.copy_(W.view(weight.shape))
+        kind.store(weight, W)
         if few_valued:
             self.project(name)
 
@@ -361,8 +360,7 @@ class BCD(Optimizer):
         P = project(L.flatten(0, 1), group["weights"]).view_as(L)
         W = kind.matrix(kind.weight.data)
         W.copy_(P)
-        if W.data_ptr() != kind.weight.data_ptr():
-            kind.weight.data.copy_(W.view(kind.weight.shape))
+        kind.store(kind.weight.data, W)
         if state["latent_bias"] is not None and kind.bias is not None:
             shift = ((L - P) @ self.moments[name].mean[:, :, None]).flatten()
             kind.bias.data.copy_(state["latent_bias"] + shift)

@@ -83,6 +83,11 @@ class LayerKind(ABC):
     def matrix(self, weight: Tensor) -> Tensor:
         """Return the weights or their gradient as a view (groups, units, columns)."""
 
+    def store(self, weight: Tensor, W: Tensor) -> None:
+        """Copy a changed matrix back, where ``matrix`` could not return a view."""
+        if W.data_ptr() != weight.data_ptr():
+            weight.copy_(W.view(weight.shape))
+
     @abstractmethod
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
         """Pick about ``ROWS`` of the inputs that meet the columns: (groups, rows, columns).

@@ -172,8 +172,7 @@ class Removal:
         W = kind.matrix(weight)
         columns = columns.to(W.device)
         empty_columns(W[0], bias, bcd.moments[name], RIDGE / W.shape[2], columns)
-        if W.data_ptr() != weight.data_ptr():
-            weight.copy_(W.view(weight.shape))
+        kind.store(weight, W)
         bcd.project(name)
 
     def _empty_inputs(self, name: str) -> None:
