@@ -1,6 +1,7 @@
 """The command line: arguments and exit codes. What a command does is in ``zeroone.commands``."""
 
 import errno
+import io
 import os
 import sys
 from itertools import pairwise
@@ -74,6 +75,8 @@ def main() -> None:
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a label may have letters that it cannot print
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too

@@ -149,7 +149,7 @@ def _run(
     else:
         if backbone:  # its layers are 0/1, too
             layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
-            settings = replace(settings, hidden=(*layers, *settings.hidden))
+            settings = replace(settings, hidden=(*layers, *settings.layers))
         with stages("training", quiet=quiet) as (callbacks,):
             place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
             run = train_network(split.X, split.y, settings, **place)

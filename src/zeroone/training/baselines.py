@@ -83,7 +83,7 @@ def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> di
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
     """Return a network with torch's own start, drawn from the seed."""
-    widths = [task.n_features, *settings.hidden, len(task.classes)]
+    widths = [task.n_features, *settings.layers, len(task.classes)]
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         model = FloatNetwork(widths, baseline, task.scaling, task.image)
