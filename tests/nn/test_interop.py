@@ -45,6 +45,8 @@ def test_only_networks_are_converted(take):
         classifier.fit(data.X, data.y)
     with pytest.raises(InputError, match=r"^this takes a zeroone\.Network, not IntegerModel\.$"):
         take(IntegerModel(quantise(classifier.network_)))
+    with pytest.raises(InputError, match="made of what quantise returns, not of Network"):
+        IntegerModel(classifier.network_)
 
 
 def build(name, dtype=torch.float64):

@@ -11,7 +11,7 @@ import click
 
 from zeroone.cli.lazy import Group, LazyCommand
 from zeroone.utils.checks import InputError
-from zeroone.utils.malloc import keep_freed_memory
+from zeroone.utils.malloc import enough_memory, keep_freed_memory
 from zeroone.version import __version__
 
 __all__ = ["app", "main"]
@@ -78,7 +78,8 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a label may have letters that it cannot print
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(standalone_mode=False, prog_name="zeroone")
+        with enough_memory():
+            app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
         print(f"zeroone: interrupted{_hint(sys.argv[1:])}.", file=sys.stderr)
         sys.exit(130)
@@ -93,10 +94,6 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
             raise
         sys.exit(_complain(f"cannot write the output: {error.strerror}."))
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
-            raise
-        sys.exit(_complain("there is not enough memory for a network of this size."))
     sys.exit(0)
 
 

@@ -29,6 +29,7 @@ from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
 from zeroone.utils.storage import make_folder, remove_leftovers
@@ -74,6 +75,7 @@ class Run:
         return folder
 
 
+@enough_memory()
 def train(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,

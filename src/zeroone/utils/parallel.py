@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import NotEnoughMemoryError
 
 NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # set by torchrun
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
@@ -187,7 +188,7 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     """Join the processes that torchrun started; a process without torchrun is alone.
 
     When a rank is lost, the others print one sentence and exit with code 2. When the input is
-    wrong, only the first rank says so.
+    wrong, only the first rank says so; when memory is short, the rank that has too little.
     """
     if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
@@ -214,8 +215,8 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         # The group's threads still wait for the lost rank: an ordinary exit would wait with them.
         print(f"zeroone: {error}", file=sys.stderr, flush=True)
         os._exit(2)
-    except InputError:
-        if not ranks.is_first:
+    except InputError as error:
+        if not ranks.is_first and not isinstance(error, NotEnoughMemoryError):
             raise SystemExit(2) from None
         raise
     else:

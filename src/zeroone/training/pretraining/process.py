@@ -33,12 +33,14 @@ from zeroone.training.runs import MODEL, RECORD, Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
 
 
+@enough_memory()
 def train_on_body(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
