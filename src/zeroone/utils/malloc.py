@@ -24,7 +24,7 @@ def enough_memory() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not any(some in str(error) for some in words):
             raise
         raise NotEnoughMemoryError(
-            "there is not enough memory for data and a network of this size."
+            "there is not enough memory for a network of this size."
         ) from None
 
 
