@@ -67,7 +67,8 @@ def train(
     backbone = _backbone_options(body, initial_epochs, initial_batch, initial_rate)
     chosen = _settings(preset, settings, backbone)
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
-        split = load_data(data, data_dir=data_dir, label=label)
+        with team.agree():
+            split = load_data(data, data_dir=data_dir, label=label)
         place = {"out": out, "name": data, "resume": resume, "team": team}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
     if run is not None and team.is_first:

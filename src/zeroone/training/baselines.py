@@ -47,7 +47,8 @@ def train_baseline(
     sample, for convolutions; ``noise``, ``features`` and ``resume`` are as in ``train``. The folder
     ``out`` holds only the state of the run, which the caller removes once it keeps the result.
     """
-    task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team)
+    known = {"baseline": baseline, "resume": resume, "out": out is None}
+    task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]
     model = start(task, baseline, settings).move(find_device(settings.device))
     task = replace(task, scaling=model.scaling)

@@ -1,5 +1,6 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
+import hashlib
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -136,7 +137,10 @@ def train(
     if start is not None:
         settings = _continuing(settings, check_network(start))
     device = find_device(settings.device)
-    task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
+    known = {"resume": resume, "scores": scores, "out": out is None, "start": _fingerprint(start)}
+    task = TrainingData.prepare(
+        X, y, settings, test, name, image, features, sample_weight, team, **known
+    )
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
@@ -176,16 +180,21 @@ def open_checkpoint(
     """
     checkpoint = Checkpoint(make_folder(out), settings, task)
     team.keep_state_in(checkpoint.path)
-    if not team.is_first:
-        return checkpoint
-    for path in (out / RECORD, out / MODEL, checkpoint.path):
+    with team.agree():
+        if team.is_first:
+            _check_folder(out, checkpoint.path, resume=resume)
+    return checkpoint
+
+
+def _check_folder(out: Path, state: Path, *, resume: bool) -> None:
+    """Remove what an interrupted write left; refuse a folder that does not fit ``resume``."""
+    for path in (out / RECORD, out / MODEL, state):
         remove_leftovers(path)
     if not resume:
         refuse_unfinished(out)
-    elif not checkpoint.path.is_file():
+    elif not state.is_file():
         what = "a finished run" if (out / RECORD).exists() else "no unfinished run"
         raise InputError(f"{out} holds {what}: there is nothing to resume.")
-    return checkpoint
 
 
 def _start(
@@ -245,6 +254,16 @@ def _continuing(settings: TrainSettings, start: Network) -> TrainSettings:
         if given != value and not (name == "hidden" and _has_more_units(settings, plans)):
             raise InputError(f"the network to begin with has {name}={value!r}, not {given!r}.")
     return settings
+
+
+def _fingerprint(network: Network | None) -> str | None:
+    """Return a digest of the weights."""
+    if network is None:
+        return None
+    digest = hashlib.sha256()
+    for link in network.links:
+        digest.update(link.operator.weight.cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _has_more_units(settings: TrainSettings, plans: list[LayerPlan]) -> bool:

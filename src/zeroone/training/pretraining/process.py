@@ -7,6 +7,7 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,11 @@ def make_features(
     dtype count. ``callbacks`` are those of pretraining and of computing features.
     """
     shape = check_image(initial.body, image)
-    initial, digests = _fit(X, y, initial, settings, test, image)
+    with team.agree() as facts:
+        initial, digests = _fit(X, y, initial, settings, test, image)
+        facts.update(settings.flat())
+        facts.update((f"{part} data", digest) for part, digest in digests.items())
+        facts.update((f"initial {name}", value) for name, value in asdict(initial).items())
     training = initial.training(settings)
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
