@@ -361,7 +361,7 @@ def load(path: str | Path) -> Network:
     header, tensors = read_model(Path(path), FORMAT_VERSION)
     try:
         layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
-        head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
+        head = head_of(header)
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
         body = None
@@ -374,6 +374,12 @@ def load(path: str | Path) -> Network:
         return network
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
+
+
+def head_of(header: dict[str, Any]) -> Head:
+    """Build the head that a model file describes."""
+    about = header["head"]
+    return make_head(about["kind"], about.get("margin", 0.0), about.get("smoothing", 0.0))
 
 
 def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:

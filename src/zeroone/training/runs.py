@@ -291,6 +291,7 @@ def _make_learner(
     if settings.solver == "exact":
         mine = part.mine(team)
         V0 = task.scaling.apply(mine.X[:])
+        network.head.smoothing = 0.0  # which an earlier training may have had
         exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
         return Sweeps(exact, part.own_rows(team))
     s = settings.stochastic

@@ -173,9 +173,8 @@ def _keep(
     identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
     assert isinstance(model.body, nn.Sequential)
     body = Backbone(name, image, model.body, identity)
-    network = Network(
-        [classifier], make_head("softmax"), model.scaling, record["data"]["classes"], body
-    )
+    head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
+    network = Network([classifier], head, model.scaling, record["data"]["classes"], body)
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
     (folder / STATE).unlink()
 
