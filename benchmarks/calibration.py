@@ -2,9 +2,9 @@
 
     python benchmarks/calibration.py --json results/calibration.json
 
-5-fold cross-validation of ``ZeroOneClassifier`` with its defaults; of MNIST and Fashion-MNIST, 5,000
-training samples. ``ece`` is the expected calibration error: samples fall into 15 bins by the largest
-probability, and it is the mean over samples of |accuracy - mean probability| of their bin.
+5-fold cross-validation of ``ZeroOneClassifier`` with its defaults; of MNIST and Fashion-MNIST, on
+5,000 training samples. ``ece`` is the expected calibration error: samples fall into 15 bins by
+their largest probability; it is the mean over samples of |accuracy - mean probability| in a bin.
 """
 
 from typing import Any

@@ -233,7 +233,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class probabilities of each sample."""
+        """Return the class probabilities of each sample, without the smoothing of the labels."""
         inputs = self._inputs(X)  # raises NotFittedError before fit
         return self.network_.predict_proba(inputs)
 

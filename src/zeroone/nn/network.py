@@ -285,7 +285,7 @@ class Network:
         return labels
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the class probabilities of each sample."""
+        """Return the class probabilities of each sample, without the smoothing of the labels."""
         probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
         return probabilities
 
