@@ -35,6 +35,9 @@ class IntegerModel:
     """
 
     def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
+        if not hasattr(network, "stages"):
+            name = type(network).__name__
+            raise InputError(f"an IntegerModel is made of what quantise returns, not of {name}.")
         self.network, self.threads = network, threads
         self._singles = 0  # samples that came one by one
 
