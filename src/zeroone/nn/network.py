@@ -120,8 +120,9 @@ class Network:
     ) -> "Network":
         """Return a network with random weights for samples of a shape.
 
-        ``std`` is that of Gaussian weights; biases then start at zero. Without it the start is
-        balanced: every hidden unit is on for about half of the samples, and the scores are small.
+        With ``std``, the weights are Gaussian with this standard deviation, and biases start at 0.
+        Without it, the start is balanced: every hidden unit is on for about half of the samples,
+        and the scores are small.
         """
         draw = gaussian(std, torch.Generator().manual_seed(seed), dtype)
         plans = [*map(LayerPlan.parse, hidden), LayerPlan(n_classes)]
@@ -132,7 +133,10 @@ class Network:
 
     @classmethod
     def dense(cls, widths: Sequence[int], head: Head | str, **options: Any) -> "Network":
-        """Return a dense network of these widths (inputs first, classes last), as ``build``."""
+        """Return a dense network of these widths: inputs first, classes last.
+
+        ``options`` go to ``build``.
+        """
         for width in widths:
             count("every layer's width", width)
         if len(widths) < 2:
@@ -216,7 +220,10 @@ class Network:
         return self.layers[0].operator.weight.device
 
     def to(self, device: torch.device) -> "Network":
-        """Move all numbers to a device, in place; inputs follow them, results come back."""
+        """Move all tensors to a device, in place.
+
+        Inputs follow. ``scores`` and predictions return to the CPU; ``forward`` and bits do not.
+        """
         for link in self.links:
             link.operator.weight = link.operator.weight.to(device)
         self.scaling = self.scaling.to(device)
@@ -245,7 +252,7 @@ class Network:
         return [i > 0 for i in range(len(self.layers))]
 
     def on_body(self, body: Backbone, scaling: Scaling) -> "Network":
-        """Put layers that took the features of a backbone on the backbone itself."""
+        """Return a network of ``body`` and these layers, which were trained on its features."""
         return Network(self.layers, self.head, scaling, self.classes, body)
 
     def features(self, V: Tensor) -> Tensor:
@@ -280,7 +287,7 @@ class Network:
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the class label of each sample; the first one where several lead."""
+        """Return the class label of each sample; if several classes lead, the first of them."""
         labels: NDArray[Any] = np.asarray(self.classes)[classify(self.scores(X)).numpy()]
         return labels
 
@@ -290,7 +297,7 @@ class Network:
         return probabilities
 
     def inputs(self, X: Any) -> Tensor | SparseRows:
-        """Check raw inputs; bytes and sparse rows stay so until a batch is scaled.
+        """Check raw inputs; bytes stay bytes, and sparse rows sparse, until a batch is scaled.
 
         If the network knows the names of its inputs, it picks the columns of a frame by name.
         """
@@ -306,7 +313,7 @@ class Network:
 
     @property
     def _format_version(self) -> int:
-        """The oldest version that says all of it: an older reader must refuse, not leave out."""
+        """The oldest version that can express the network; readers of older ones must refuse it."""
         if self.scaling.taken is not None:
             return FORMAT_VERSION
         if self.shortcuts:
@@ -408,13 +415,13 @@ def _check_loaded(
 
 
 def are_labels(classes: Any) -> bool:
-    """Return whether class labels from a file are plain and distinct, of real text."""
+    """Return whether class labels from a file are numbers or valid text, and distinct."""
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
 
 
 def is_text(label: Any) -> bool:
-    """Return whether a label can be encoded; half a character of UTF-16 cannot."""
+    """Return whether a label can be encoded as UTF-8; a lone surrogate cannot."""
     try:
         str(label).encode()
     except UnicodeEncodeError:
