@@ -21,6 +21,7 @@ from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Ranks, Share
+from zeroone.utils.records import source
 
 
 def batches(team, job):
@@ -76,7 +77,8 @@ def trained(team, job):
     out = Path(job["out"]) if "out" in job else None
     known = {"test": split.test, "image": split.shape, "team": team}
     known |= otherwise.get("arguments", {})
-    training_data.source = lambda: "another copy" if otherwise.get("change") == "code" else "one"
+    is_copy = otherwise.get("change") == "code"
+    training_data.source = (lambda: "of another copy") if is_copy else source
     if "initial" in job:
         body = InitialSettings(**job["initial"] | otherwise.get("initial", {}))
         out = Path(f"{out}-{team.size}")  # each number of ranks trains its own

@@ -159,7 +159,7 @@ DIFFERENCES = {
     "rows": ({"change": "rows"}, "train data, train samples (1148, not 1149)"),
     "classes": ({"change": "classes"}, "classes, test data, test samples (none, not 360)"),
     "test": ({"change": "test"}, "test data"),
-    "code": ({"change": "code"}, "code of zeroone (another copy, not one)"),
+    "code": ({"change": "code"}, "in code of zeroone: all"),
     "scores": ({"arguments": {"scores": False}}, "scores (False, not True)"),
     "shards": ({"data": "uneven"}, "shards ([20, 680, 5, 695, 37], not [287,"),
     "nan": ({"change": "nan"}, "rank 2 cannot begin: X contains NaN"),
