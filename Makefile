@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-fast coverage check format wheel-test bench docs extras clean
+.PHONY: demo test test-fast coverage check format fuzz wheel-test bench docs extras clean
 
 demo: $(READY)
 	$(BIN)/zeroone demo
@@ -31,6 +31,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Damaged and hostile files for every reader; ARGS='--readers npz,csv --inputs 20000 --seed 7'.
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/driver.py --json results/fuzz.json $(ARGS)
+
 # Builds the wheel and tries it in a fresh environment that has the core dependencies only.
 wheel-test: $(READY)
 	$(BIN)/python .ci/wheel_test.py
@@ -41,6 +45,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/train_cost.py --json results/train_cost.json
 	$(BIN)/python benchmarks/rival_cost.py --json results/rival_cost.json
 	$(BIN)/python benchmarks/conv_cost.py --json results/conv_cost.json
+	$(BIN)/python benchmarks/predict_many.py --json results/predict_many.json
 
 docs: $(READY)
 	$(INSTALL) '.[dev,docs]'

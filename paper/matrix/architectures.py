@@ -28,7 +28,7 @@ class Architecture:
     @classmethod
     def parse(cls, text: str) -> "Architecture":
         """Read ``f3nn``, ``f3nn:1000-1000``, ``convnet``, ``convnet@5:1000-1000`` and the like."""
-        found = re.fullmatch(r"([^@:]*)(?:@(\d+))?(?::(\d+(?:-\d+)*))?", str(text))
+        found = re.fullmatch(r"([^@:]*)(?:@(\d{1,9}))?(?::(\d{1,9}(?:-\d{1,9})*))?", str(text))
         if found is None:
             name = re.split("[@:]", str(text))[0]
             raise InputError(f"architectures are written like {name}:1000-1000, got {text!r}.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from paper.matrix.run import KEY
 from zeroone.utils.checks import InputError
-from zeroone.utils.storage import replacing
+from zeroone.utils.storage import check_file, replacing
 
 FILE = "records.jsonl"
 Entry = dict[str, Any]
@@ -20,17 +20,17 @@ Entry = dict[str, Any]
 def read_entries(path: Path, say: Callable[[str], None] = lambda _sentence: None) -> list[Entry]:
     """Read the lines of a file, if it exists; ``say`` names lines that are not readable."""
     entries = []
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+    if not path.exists():
         return []
+    try:
+        text = check_file(path, "file").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             entry = json.loads(line)
             hash(key_of(entry))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             say(f"{path}, line {number} is not a readable record. It does not count.")
         else:
             entries.append(entry)

@@ -37,7 +37,9 @@ from paper.matrix.methods import METHODS, Method, variant
 from paper.matrix.run import PRETRAINING_OPTIONS, SHARED, Run
 from zeroone.pretraining import InitialSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of
+from zeroone.utils.storage import check_file
 
+MOST_RUNS = 10**4
 LISTS = ("data", "architectures", "methods")
 TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
 OLD_NAMES = {"rivals": "baselines", "initial": "pretraining"}
@@ -71,10 +73,12 @@ class Spec:
     def read(cls, path: Path) -> "Spec":
         """Read a TOML file."""
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(check_file(path, "file").read_text(encoding="utf-8"))
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not a TOML file: {error}.") from None
         return cls.from_dict(content)
 
@@ -93,6 +97,9 @@ class Spec:
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
+        n = self.seeds * len(self.data) * len(self.architectures) * len(self.methods)
+        if n > MOST_RUNS:
+            raise InputError(f"a run matrix has at most {MOST_RUNS:,} runs, not {n:,}.")
         for level in self.noise:
             not_negative("every noise level", level)
         for row in self.images:
@@ -181,6 +188,10 @@ def _check_entry(name: str, value: Any) -> None:
         raise InputError("label must be the name of a column.")
     if name in TABLES and not isinstance(value, dict):
         raise InputError(f"{name} must be a table of a run matrix, [{name}].")
+    named = [value] if name == "label" else value if name in (*LISTS, "variants") else ()
+    for word in named:
+        if not word.isprintable():
+            raise InputError(f"{word!r} in {name} of a run matrix cannot be printed.")
 
 
 def _is_list(value: Any, kind: Any) -> bool:

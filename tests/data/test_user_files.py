@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from zeroone import TrainSettings, train
+from zeroone import TrainSettings, load, train
 from zeroone.data.cache import cache_root, load_cached
 from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
@@ -238,3 +238,14 @@ def test_the_large_sets_where_they_are_there(name):
     planes = split.X.reshape(spec.n_train, spec.shape[0], -1)
     means = [planes[:, c].mean(dtype=np.float64) / 255 for c in range(spec.shape[0])]
     assert means == pytest.approx(PUBLISHED_MEANS[name], abs=1e-4)
+
+
+def test_inputs_that_hardly_differ_from_0_are_constant(tmp_path):
+    """The scale of a few denormal numbers is 0 in float32, which no file may hold."""
+    X = np.zeros((60, 3))
+    X[0] = 1e-45
+    for scaling in ("common", "feature"):
+        settings = TrainSettings.from_options(hidden=(4,), epochs=1, scaling=scaling)
+        network = train(X, np.arange(60) % 2, settings).network
+        assert bool((network.scaling.scale == 1).all())
+        assert load(network.save(tmp_path / "m.safetensors")).n_features == 3

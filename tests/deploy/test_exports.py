@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from benchmarks import browser
-from benchmarks.engines import by_c, by_c_program, engines, has_32_bits
+from benchmarks.engines import STRICT, by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples
-from zeroone.deploy import IntegerModel, IntegerNetwork
+from zeroone.deploy import IntegerModel, IntegerNetwork, load
 from zeroone.deploy.exporters.c import write_c
 from zeroone.deploy.exporters.html import describe, guess_image, write_html
 from zeroone.deploy.exporters.onnx import OPSET, write_onnx
@@ -53,6 +53,22 @@ def test_random_networks(engine, tmp_path, request):
     for seed in range(how_many(request, few)):
         network, X = network_of(seed)
         assert np.array_equal(run(network, X, tmp_path), network.scores(X)), seed
+
+
+@pytest.mark.parametrize("values", [np.arange(-128, 128), np.array([-128, -1, 0, 1] * 64)])
+def test_every_int8_weight_survives(values, tmp_path):
+    """The absolute value of -128 is no int8: it must not pass for one of -1, 0 and 1."""
+    weights = np.eye(16) * 64, values.reshape(16, 16), values.reshape(16, 16)[::-1]
+    stages = [Stage(Map(W.astype(np.int8), (16,)), np.zeros(16, np.int32)) for W in weights]
+    network = IntegerNetwork(Inputs(16), stages, list(range(16)), SoftmaxCE())
+    X = random_samples(np.random.default_rng(0), network.inputs, 40)
+    path = IntegerModel(network).save(tmp_path / "m.safetensors")
+    for stage, again in zip(stages, load(path).network.stages, strict=True):
+        assert np.array_equal(stage.main.weights, again.main.weights)
+    wanted = (X.astype(int) > 0) @ weights[1].T
+    wanted = (wanted > 0) @ weights[2].T
+    for name, run in engines().items():
+        assert np.array_equal(run(network, X, tmp_path), wanted), name
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -155,12 +171,50 @@ def test_names_that_c_cannot_have(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+ODD = [
+    '"',
+    "\\",
+    "??/",
+    "ä\n",
+    "*/ int x; /*",
+    "/*",
+    "//",
+    "\r",
+    "\x1b",
+    "éé/",
+    "%s",
+    "??/\n",
+    "\\\n",
+]
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-def test_labels_in_c(tmp_path):
-    network, X = network_of(4)
-    odd = ['"', "\\", "??/", "ä\n", "<>"][: len(network.classes)]
-    object.__setattr__(network, "classes", [*odd, *network.classes[len(odd) :]])
-    assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
+@pytest.mark.parametrize("last", ODD)
+def test_labels_and_names_in_c(last, tmp_path):
+    names = [*(name for name in ODD if name != last), last]
+    weights = np.arange(len(ODD) ** 2, dtype=np.int8).reshape(len(ODD), -1) % 64
+    stages = [Stage(Map(weights, (len(ODD),)), np.zeros(len(ODD), np.int32))]
+    network = IntegerNetwork(
+        Inputs(len(ODD)), stages, names, SoftmaxCE(), feature_names=list(reversed(names))
+    )
+    write_c(network, tmp_path / "network.c")
+    (tmp_path / "main.c").write_text(
+        '#include <stdio.h>\n#include "network.h"\nint main(void) {\n'
+        "for (int k = 0; k < NETWORK_CLASSES; k++) { fputs(network_labels[k], stdout); "
+        "putchar(0); }\nreturn 0; }\n"
+    )
+    command = ["gcc", *STRICT, "-Wcomment", "-Wtrigraphs", "-o", "program", "main.c", "network.c"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    said = subprocess.run([tmp_path / "program"], check=True, capture_output=True).stdout
+    assert said.decode().split("\0")[:-1] == names
+
+
+def test_a_label_that_c_would_cut_is_refused(tmp_path):
+    network, _ = network_of(4)
+    object.__setattr__(network, "classes", ["a\0b", *network.classes[1:]])
+    with pytest.raises(InputError, match="holds a NUL"):
+        write_c(network, tmp_path / "network.c")
+    assert not list(tmp_path.iterdir())
 
 
 def test_images_are_guessed():

@@ -2,19 +2,25 @@
 
 import json
 import struct
+import tracemalloc
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from integer_networks import random_network, random_samples, whole_network
 from model_files import rewritten
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
 from zeroone.data.embedded import load_embedded
-from zeroone.deploy import read_integers
+from zeroone.deploy import IntegerNetwork, read_integers
 from zeroone.deploy.files import pack, unpack
+from zeroone.deploy.integer_form import Inputs, Map, Stage
 from zeroone.deploy.kernel_batch import NativeNetwork
 from zeroone.deploy.kernel_single import SingleNetwork
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.scaling import InputRange
 from zeroone.utils import storage
 from zeroone.utils.checks import InputError
 
@@ -200,8 +206,64 @@ def test_packed_weights_that_do_not_fit(tmp_path):
         with pytest.raises(InputError, match="do not fill a layer"):
             unpack(pack(weights), bits, shape)
     bomb = np.frombuffer(zlib.compress(bytes(10**8)), np.uint8)
-    for shape in ((5, 7), (2**20, 2**20)):
-        with pytest.raises(InputError, match="do not fill a layer"):
-            unpack(bomb, 8, shape)
+    with pytest.raises(InputError, match="do not fill a layer"):
+        unpack(bomb, 8, (5, 7))
+    with pytest.raises(InputError, match="more than 67,108,864 weights is too large"):
+        unpack(bomb, 8, (2**20, 2**20))
     with pytest.raises(InputError, match="cannot be inflated"):
         unpack(np.arange(9, dtype=np.uint8), 8, (3, 3))
+
+
+def test_the_weights_of_all_layers_are_bounded_before_they_fill_memory(tmp_path):
+    """Zeros deflate a thousandfold: 4 MB of a file could be 5 GB of weights."""
+    n, layers = 4096, 40
+    Z = np.zeros((n, n), np.int8)
+    small = Map(Z[:2], (n,))
+    stages = [Stage(Map(Z, (n,)), Z[0].astype(np.int32)), Stage(small, np.zeros(2, np.int32))]
+    network = IntegerNetwork(Inputs(n), stages, [0, 1], SoftmaxCE())
+    path = IntegerModel(network).save(tmp_path / "m.safetensors")
+
+    def repeat(header, tensors):
+        described, last = header["stages"]
+        header["stages"] = [described] * layers + [last]
+        for kind in ("weights", "thresholds"):
+            tensors[f"stages.{layers}.{kind}"] = tensors[f"stages.1.{kind}"]
+            for i in range(1, layers):
+                tensors[f"stages.{i}.{kind}"] = tensors[f"stages.0.{kind}"].clone()
+
+    rewritten(path, repeat, kind=storage.INTEGERS)
+    assert path.stat().st_size < 2**21
+    tracemalloc.start()
+    with pytest.raises(InputError, match="layer 5: a network of more than 67,108,864 weights"):
+        load(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2 * 2**26
+    with pytest.raises(InputError, match="the network is too large"):
+        replace(network, stages=[stages[0]] * 5 + [stages[1]])
+
+
+def test_what_cannot_be_loaded_is_not_made():
+    """Inputs or scores so small or large that a file of them would be refused."""
+    for low, high in ((0.0, 1e-37), (0.0, 1e100), (-1e39, 1e38)):
+        network = whole_network("dense")
+        ends = (torch.full((9,), end, dtype=torch.float64) for end in (low, high))
+        network.scaling = replace(network.scaling, inputs=InputRange(*ends))
+        with pytest.raises(InputError, match="where float32 does not tell 256 steps"):
+            quantise(network)
+    for scale in (1e-33, 1e33):
+        network = whole_network("dense")
+        network.operators[-1].weight *= scale
+        with pytest.raises(InputError, match="the unit of scores"):
+            quantise(network)
+
+
+def test_scores_of_any_unit_have_probabilities(tmp_path):
+    network = quantise(whole_network("dense"))
+    last = network.stages[-1]
+    most = np.array([2**31 - 1 - 127 * 7, 0, 0, -(2**31 - 1 - 127 * 7)], np.int32)
+    wide = replace(network, stages=[*network.stages[:-1], replace(last, thresholds=most)])
+    for unit in (1e-28, 1e28):
+        path = IntegerModel(replace(wide, unit=unit)).save(tmp_path / "m.safetensors")
+        shares = load(path).predict_proba(np.zeros((1, 9), np.uint8))
+        assert np.isfinite(shares).all()

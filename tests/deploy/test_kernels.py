@@ -3,11 +3,9 @@
 import os
 import pickle
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from integer_networks import random_samples
 from zeroone.deploy import (
     IntegerModel,
     IntegerNetwork,
-    build,
     kernel_batch,
     kernel_single,
     runtime,
@@ -194,73 +191,6 @@ def test_nothing_is_compiled_for_a_few_single_samples(monkeypatch):
     engines = [model.engine(sample) for _ in range(5)]
     assert engines[:3] == [model._by_session] * 3
     assert engines[3:] == [model.single.scores] * 2
-
-
-def test_libraries_that_are_there_are_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
-    monkeypatch.setattr(build.kernels, "cache_info", lambda: SimpleNamespace(currsize=0))
-    look = build._are_in_cache.__wrapped__
-    assert not look()
-    if kernels.__wrapped__().library is not None:
-        assert look()
-        monkeypatch.setenv(build.SWITCH, "0")
-        assert not look()
-
-
-def no_home(_name):
-    raise RuntimeError("there is no home")
-
-
-@pytest.mark.parametrize("cache", ["a file is in the way", "no home", "open to all", "fine"])
-def test_where_they_are_built(cache, monkeypatch, tmp_path):
-    """Kernels go to the cache folder if only the user can write it, else to a temporary one."""
-    folder = tmp_path / "cache"
-    if cache == "a file is in the way":
-        folder.touch()
-    if cache == "open to all":
-        folder.mkdir()
-        folder.chmod(0o777)
-    monkeypatch.setattr(
-        build, "user_cache_path", no_home if cache == "no home" else lambda _: folder
-    )
-    found = kernels.__wrapped__()
-    assert (found.library is None) == (kernels().library is None)
-    if found.library is not None:
-        kept = list(folder.glob("*.so")) if folder.is_dir() else []
-        assert len(kept) == (cache == "fine")
-        assert not list(folder.glob(".kernels*")) if folder.is_dir() else True
-
-
-def test_why_there_are_none(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setenv(build.SWITCH, "0")
-        assert kernels.__wrapped__().why_not == "ZEROONE_KERNELS=0"
-    with monkeypatch.context() as patch:
-        patch.setattr(build.platform, "machine", lambda: "aarch64")
-        assert "x86-64" in kernels.__wrapped__().why_not
-    with monkeypatch.context() as patch:
-        patch.setattr(build.shutil, "which", lambda _name: None)
-        assert "no C compiler" in kernels.__wrapped__().why_not
-        patch.setattr(build.resources, "files", lambda _package: tmp_path / "nowhere")
-        assert "No such file" in kernels.__wrapped__().why_not
-
-
-@NEEDS_KERNELS
-@pytest.mark.parametrize("content", ["text", "another library"])
-def test_a_library_that_is_none_of_ours_is_built_again(content, monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
-    assert kernels.__wrapped__().library is not None
-    (built,) = tmp_path.glob("*.so")
-    built.unlink()  # writing over it would change what this process has loaded
-    if content == "text":
-        built.write_text("no library")
-    else:
-        source = b"int something(void) { return 0; }"
-        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(built)]
-        subprocess.run(command, input=source, check=True)
-    built.chmod(0o600)
-    assert kernels.__wrapped__().library is not None
 
 
 @NEEDS_KERNELS

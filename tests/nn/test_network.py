@@ -228,5 +228,15 @@ def test_a_kernel_too_large_in_a_file_is_named_with_its_layer(tmp_path):
 
 def test_a_pipe_is_no_model(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="there is no model file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         zeroone.load(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("shape", [[], {}, [1], "ab", [1, 2, 10**400], None])
+@pytest.mark.parametrize("kind", ["dense", "conv2d"])
+def test_layers_in_a_file_that_take_no_samples(kind, shape, tmp_path):
+    plans = [LayerPlan.parse("conv3x3:3:pad1" if kind == "conv2d" else "5")]
+    path = Network.build((1, 4, 4), plans, 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
+    rewritten(path, lambda header, _: header["layers"][0].update({"in": shape}))
+    with pytest.raises(InputError):
+        load(path)

@@ -130,7 +130,7 @@ def test_specs_that_cannot_be(change, sentence):
 
 
 def test_spec_files_that_cannot_be(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read .*none\.toml"):
+    with pytest.raises(InputError, match=r"there is no file .*none\.toml"):
         Spec.read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("data = [")
     with pytest.raises(InputError, match=r"bad\.toml is not a TOML file"):
@@ -178,3 +178,13 @@ def test_old_names_of_tables_are_read():
     old = Spec.from_dict(content | {"rivals": {"smoothing": 0.0}, "initial": {"batch": 20}})
     new = {"baselines": {"smoothing": 0.0}, "pretraining": {"batch": 20}}
     assert old == Spec.from_dict(content | new)
+
+
+def test_matrices_that_never_end():
+    content = {"data": ["digits"], "architectures": ["f3nn"], "methods": ["relu"]}
+    with pytest.raises(InputError, match="at most 10,000 runs, not 65,536"):
+        Spec.from_dict(content | {"seeds": 2**16})
+    with pytest.raises(InputError, match="seeds must be a whole number up to"):
+        Spec.from_dict(content | {"seeds": 10**400})
+    with pytest.raises(InputError, match="architectures are written like"):
+        Spec.from_dict(content | {"architectures": ["f3nn:" + "9" * 5000]}).runs()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from zeroone.cli.lazy import Group, LazyCommand
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, printable
 from zeroone.utils.malloc import enough_memory, keep_freed_memory
 from zeroone.version import __version__
 
@@ -56,6 +56,8 @@ PLACES = {
     "bench inference": "benchmarks.bench_inference:bench_inference",
     "completion": "zeroone.cli.completion:completion",
 }
+# The system refuses a path: the user's mistake, wherever a command first touches it.
+UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTDIR)
 groups = {
     "": app,
     "data": Group("data", help="Fetch, list and look at data sets."),
@@ -91,6 +93,8 @@ def main() -> None:
     except InputError as error:
         sys.exit(_complain(str(error)))
     except OSError as error:
+        if error.errno in UNUSABLE and error.filename is not None:
+            sys.exit(_complain(f"cannot use {error.filename}: {error.strerror}."))
         if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
             raise
         sys.exit(_complain(f"cannot write the output: {error.strerror}."))
@@ -112,5 +116,5 @@ def _hint(words: list[str]) -> str:
 
 def _complain(sentence: str) -> int:
     """Print one line on stderr: click lists choices over several."""
-    print(f"zeroone: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"zeroone: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return 2

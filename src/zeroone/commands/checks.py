@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.storage import check_writable, make_folder
+from zeroone.utils.storage import check_writable, is_folder, make_folder
 
 Number = TypeVar("Number", int, float)
 
@@ -37,7 +37,7 @@ def _files(given: Path | str) -> list[Path]:
 
 def model_file(model: Path) -> Path:
     """Return the file of a model, or the model of a run's folder."""
-    return model / "model.safetensors" if model.is_dir() else model
+    return model / "model.safetensors" if is_folder(model) else model
 
 
 def numbers(option: str, text: str, wanted: str, kind: type[Number]) -> tuple[Number, ...]:

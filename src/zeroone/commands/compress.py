@@ -12,7 +12,7 @@ from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.compress import compress as remove_unused
 from zeroone.nn.inputs import check_inputs
 from zeroone.nn.network import Network
-from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.checks import InputError, one_of, printable
 from zeroone.utils.records import new_record, write_record
 
 FORMS = ("int8", "float")
@@ -103,13 +103,13 @@ def _print(record: dict[str, Any], out: Path) -> None:
     result = record["result"]
     before, after = result["bytes"]
     shapes = ["-".join(map(str, w)) for w in result["widths"]]
-    print(f"{out}: {after:,} bytes, {before / after:.1f} times smaller than {before:,}")
+    print(f"{printable(out)}: {after:,} bytes, {before / after:.1f} times smaller than {before:,}")
     print(f"{shapes[0]} became {shapes[1]}")
     if "errors" in result:
         old, new = (100 * error for error in result["errors"])
         print(
             f"error {old:.2f}% before, {new:.2f}% after, on {result['samples']:,} samples of "
-            f"{record['data']}; {100 * result['agree']:.2f}% of the answers agree"
+            f"{printable(record['data'])}; {100 * result['agree']:.2f}% of the answers agree"
         )
     elif record["settings"]["form"] == "int8":
         print("the errors of the smaller model are not known: --data compares them")

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from zeroone.training import Callback
 from zeroone.training.text_progress import PARTS, Lines, describe, percent, say
+from zeroone.utils.checks import printable
 
 WIDE = 140  # columns of a terminal with room for the whole state
 
@@ -114,14 +115,14 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     """Print a table of finished training runs, one per row."""
     results = [record["result"] for record in records.values()]
     parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("run")
     headings = ("active units", "parameters", "size", "seconds")
     for heading in (*(f"{p} error" for p in parts), *headings):
         table.add_column(heading, justify="right")
     for name, result in zip(records, results, strict=True):
         table.add_row(
-            escape(name),
+            escape(printable(name)),
             *(percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",

@@ -15,7 +15,7 @@ from zeroone.data.registry import REGISTRY
 from zeroone.data.shards import shard as write_shards
 from zeroone.data.splits import Split
 from zeroone.training.text_progress import say
-from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.checks import InputError, one_of, printable
 from zeroone.utils.records import write_record
 
 
@@ -56,7 +56,7 @@ def shard(
     """
     split = load_data(name, data_dir=data_dir, label=label)
     write_shards(split, out, shards)
-    print(f"{len(split.y):,} samples in {shards} shards: zeroone train --data {out} ...")
+    print(f"{len(split.y):,} samples in {shards} shards: zeroone train --data {printable(out)} ...")
 
 
 def list_(*, data_dir: Path | None = None, json: Path | None = None) -> None:
@@ -102,15 +102,17 @@ def show(
         raise InputError(f"{split.name} has no samples.")
     _print_counts(split)
     if split.shape is not None:
-        print(f"contact sheet: {plot_contact_sheet(split, out or Path(f'{split.name}.png'))}")
+        sheet = plot_contact_sheet(split, out or Path(f"{split.name}.png"))
+        print(f"contact sheet: {printable(sheet)}")
 
 
 def _print_counts(split: Split) -> None:
     labels = np.unique(split.y)
-    width = max(len(split.class_name(label)) for label in labels)
-    print(f"{split.name}: {len(split.y):,} samples of {split.X.shape[1]:,} features")
-    for label in labels:
+    names = [printable(split.class_name(label)) for label in labels]
+    width = max(map(len, names))
+    print(f"{printable(split.name)}: {len(split.y):,} samples of {split.X.shape[1]:,} features")
+    for label, name in zip(labels, names, strict=True):
         counts = [f"{np.count_nonzero(split.y == label):>7,}"]
         if split.y_test is not None:
             counts.append(f"{np.count_nonzero(split.y_test == label):>7,}")
-        print(f"  {split.class_name(label):{width}} {' +'.join(counts)}")
+        print(f"  {name:{width}} {' +'.join(counts)}")

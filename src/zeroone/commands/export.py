@@ -7,7 +7,7 @@ from zeroone.commands.compress import as_integers
 from zeroone.data.load import load_data
 from zeroone.deploy import load
 from zeroone.deploy.exporters import exporters
-from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.checks import InputError, one_of, printable
 
 
 def export(
@@ -48,7 +48,7 @@ def export(
     split = None if data is None else load_data(data, data_dir=data_dir, label=label)
     options = {} if shape is None else {"image": shape}
     for line in exporter.write(as_integers(load(source), split), out, **options):
-        print(line)
+        print(printable(line))
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

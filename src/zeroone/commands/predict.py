@@ -5,6 +5,7 @@ from pathlib import Path
 from zeroone.commands.checks import check_output, model_file, set_threads
 from zeroone.data.load import load_inputs
 from zeroone.deploy import load
+from zeroone.utils.checks import printable
 from zeroone.utils.records import write_record
 
 
@@ -35,7 +36,7 @@ def predict(
     X = load_inputs(data, label, network.feature_names)
     labels = network.predict(X)
     for predicted in () if quiet else labels:
-        print(predicted)
+        print(printable(predicted))
     if json is not None:
         probabilities = network.predict_proba(X).tolist()
         answers = {"classes": network.classes, "predicted": labels.tolist()}

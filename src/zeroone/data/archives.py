@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from zeroone.utils.checks import InputError
+from zeroone.utils.storage import check_file
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
@@ -71,7 +72,7 @@ class ArchiveFiles(Files):
     """
 
     def __init__(self, path: Path, limit: int) -> None:
-        self.source = str(path)
+        self.source = str(check_file(path, "archive"))
         self._members: dict[str, memoryview] = {}
         try:
             with _decompressed(path) as stream:

@@ -21,6 +21,7 @@ from zeroone.data.archives import Files
 from zeroone.data.published import PARTS, PublishedImages, read_part
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
+from zeroone.utils.memmap import map_file
 from zeroone.utils.storage import write_json
 
 
@@ -48,8 +49,8 @@ def load_cached(spec: PublishedImages, root: Path) -> Split | None:
         for kind, shape in (("images", (n, spec.n_features)), ("labels", (n,))):
             path = home(spec, root) / f"{part}_{kind}.npy"
             try:
-                array = np.load(path, mmap_mode="c", allow_pickle=False)
-            except (OSError, ValueError, EOFError):
+                array = map_file(path, "c")
+            except InputError:
                 return None
             if array.shape != shape or array.dtype != np.uint8:
                 return None

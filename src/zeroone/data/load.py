@@ -20,6 +20,7 @@ from zeroone.data.user_files import (
     read_npz,
 )
 from zeroone.utils.checks import InputError, nearest
+from zeroone.utils.storage import check_file, is_folder
 
 
 def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
@@ -33,15 +34,14 @@ def load_data(name: str, *, data_dir: Path | None = None, label: str | None = No
     if name in REGISTRY:
         return REGISTRY[name].load(data_dir)
     path = Path(name)
-    if path.is_dir():
+    if is_folder(path):
         return load_shards(path) if is_sharded(path) else load_image_folder(path)
     if path.suffix not in (".npz", ".csv"):
         raise InputError(
             f"unknown data {name!r}; give {', '.join(REGISTRY)}, a .npz or .csv file, or a folder "
             f"of images.{nearest(name, REGISTRY)}"
         )
-    if not path.is_file():
-        raise InputError(f"there is no data file {path}.")
+    check_file(path, "data file")
     return load_npz(path) if path.suffix == ".npz" else load_csv(path, label)
 
 
@@ -60,8 +60,7 @@ def load_inputs(
     """Load X of a ``.npz`` file, or columns of a ``.csv`` file: see ``load_csv_inputs``."""
     if path.suffix not in (".npz", ".csv"):
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
-    if not path.is_file():
-        raise InputError(f"there is no data file {path}.")
+    check_file(path, "data file")
     if path.suffix == ".csv":
         return load_csv_inputs(path, label, wanted)
     X = read_npz(path, needed=("X",))["X"]

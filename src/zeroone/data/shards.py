@@ -6,6 +6,7 @@ A folder holds ``shards.json`` and, for each shard k, ``X-k.npy`` and ``y-k.npy`
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.data.splits import Split
+from zeroone.data.splits import Split, is_real_text
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, count
 from zeroone.utils.memmap import MappedRows, map_file
@@ -71,7 +72,7 @@ class Shards:
         return MappedRows([self._open(k) for k in range(first, last)]), numbers
 
     def _open(self, k: int) -> NDArray[Any]:
-        return _checked_shape(self.folder / f"X-{k}.npy", (self.sizes[k], self.n_features))
+        return _samples(self.folder / f"X-{k}.npy", (self.sizes[k], self.n_features))
 
 
 def share_out(sizes: list[int], ranks: int) -> list[int]:
@@ -96,32 +97,49 @@ def load_shards(folder: Path) -> Split:
     try:
         about = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         sizes = [count("a shard", size, least=0) for size in about["sizes"]]
-        shards = Shards(folder, sizes, count("features", about["features"]), str(about["sha256"]))
-        shape = None if about["image"] is None else tuple(map(int, about["image"]))
+        n_features = count("features", about["features"])
+        shards = Shards(folder, sizes, n_features, str(about["sha256"]))
+        shape = (
+            None
+            if about["image"] is None
+            else tuple(count("a side", side) for side in about["image"])
+        )
         names = None if about["names"] is None else tuple(map(str, about["names"]))
         has_test, version = bool(about["test"]), about["version"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{folder / INDEX} is not a readable index of shards.") from None
     if version != VERSION:
         raise InputError(f"{folder / INDEX} is of another version of zeroone.")
-    labels = [_checked_shape(folder / f"y-{k}.npy", (size,)) for k, size in enumerate(sizes)]
+    fits = shape is None or (len(shape) == 3 and math.prod(shape) == n_features)
+    if not sizes or not fits or (names is not None and len(names) != n_features):
+        raise InputError(f"{folder / INDEX} does not describe its samples.")
+    labels = [_labels(folder / f"y-{k}.npy", size) for k, size in enumerate(sizes)]
     test: tuple[Any, Any] = (None, None)
     if has_test:
-        X_test = np.array(_checked_shape(folder / "X-test.npy"))
-        test = X_test, np.array(_checked_shape(folder / "y-test.npy", X_test.shape[:1]))
+        X_test = np.array(_samples(folder / "X-test.npy", (None, n_features)))
+        test = X_test, np.array(_labels(folder / "y-test.npy", len(X_test)))
     X: Any = shards  # it does what is asked of an array here
     return Split(folder.name, X, np.concatenate(labels), *test, shape=shape, feature_names=names)
 
 
-def _checked_shape(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """Map a file of numbers or labels that must have that shape."""
-    try:
-        found = map_file(path)
-    except (OSError, ValueError):
-        raise InputError(f"{path} is missing or damaged.") from None
-    if shape is not None and found.shape != shape:
-        what = "length" if len(shape) == 1 else "shape"
-        raise InputError(f"{path} has another {what} than {INDEX} says.")
+def _samples(path: Path, shape: tuple[int | None, int]) -> NDArray[Any]:
+    """Map a file of samples; there may be any number (None) of them."""
+    found = map_file(path)
+    n, n_features = shape
+    if found.ndim != 2 or found.shape != (len(found) if n is None else n, n_features):
+        raise InputError(f"{path} has another shape than {INDEX} says.")
+    if found.dtype not in (np.uint8, np.float32):
+        raise InputError(f"{path} holds {found.dtype}, neither bytes nor float32 numbers.")
+    return found
+
+
+def _labels(path: Path, size: int) -> NDArray[Any]:
+    """Map a file of labels."""
+    found = map_file(path)
+    if found.shape != (size,):
+        raise InputError(f"{path} has another length than {INDEX} says.")
+    if found.dtype.kind not in "biufU" or not is_real_text(found):
+        raise InputError(f"{path} holds {found.dtype}, neither numbers nor text.")
     return found
 
 

@@ -63,6 +63,8 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
         refuse_continuous(labels, "y")
         if np.abs(labels).max(initial=0) >= 1 / np.finfo(labels.dtype).eps:
             raise InputError(f"y holds numbers that {labels.dtype} rounds: give them as strings.")
+    if not is_real_text(labels):
+        raise InputError("a label is not text that a file can hold (UTF-8): rename it.")
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes[0]!s}); training needs at least two.")
@@ -106,6 +108,15 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
             f"{', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})."
         )
     return torch.tensor(found, dtype=torch.long)
+
+
+def is_real_text(array: NDArray[Any]) -> bool:
+    """Tell whether text of a file is made of characters; other arrays pass."""
+    if array.dtype.kind != "U" or not array.dtype.itemsize:
+        return True
+    code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+    codes = np.ascontiguousarray(array).reshape(-1).view(code)
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
 
 
 def stratified_cut(

@@ -2,23 +2,24 @@
 
 import csv
 import math
-import zlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.data.splits import Split, refuse_continuous
+from zeroone.data.splits import Split, is_real_text, refuse_continuous
 from zeroone.utils.checks import InputError, nearest, need_extra
+from zeroone.utils.storage import check_file
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 GREY = ("1", "L", "LA")
-_DAMAGED_NPZ = (ValueError, OSError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error)
+MOST_PIXELS = 2**22  # of an image
+ARRAYS = ("X", "y", "X_test", "y_test")
 
 
 @dataclass
@@ -70,18 +71,23 @@ def _rows(X: Any) -> Any:
 
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a ``.npz`` file, which must have the needed ones."""
+    """Read the arrays of a ``.npz`` file that we know; it must have the needed ones."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except _DAMAGED_NPZ:
+        with np.load(check_file(path, "data file"), allow_pickle=False) as file:
+            names = list(file.files)
+            arrays = {key: file[key] for key in ARRAYS if key in names}
+        if not all(isinstance(A, np.ndarray) and is_real_text(A) for A in arrays.values()):
+            raise ValueError
+    except InputError:
+        raise
+    except Exception:  # a damaged zip file or header can fail in any way at all
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
             f"objects in place of plain arrays."
         ) from None
     for key in needed:
         if key not in arrays:
-            raise InputError(f"{path} has no array {key!r} (found: {', '.join(arrays) or 'none'}).")
+            raise InputError(f"{path} has no array {key!r} (found: {', '.join(names) or 'none'}).")
     return arrays
 
 
@@ -123,13 +129,14 @@ def load_csv_inputs(
 
 def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Find the columns that a network takes by their names."""
-    missing = [name for name in wanted if name not in found]
+    places = {name: i for i, name in reversed(list(enumerate(found)))}
+    missing = [name for name in wanted if name not in places]
     if missing:
         raise InputError(
             f"{source} lacks {len(missing)} of the {len(wanted)} columns that the network takes, "
             f"such as {missing[0]!r}.{nearest(missing[0], found)}"
         )
-    return [list(found).index(name) for name in wanted]
+    return [places[name] for name in wanted]
 
 
 def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = None) -> Table:
@@ -230,17 +237,11 @@ def load_image_folder(folder: Path) -> Split:
             f"{folder} needs a sub-folder of images for each of at least two classes (found "
             f"{len(set(labels))} with images)."
         )
-    shape = _open_image(files[0])[0].shape
-    pixels = np.empty((len(files), *shape), dtype=np.uint8)
-    all_grey = True
-    for k, path in enumerate(files):
-        image, grey = _open_image(path)
-        if image.shape != shape:
-            raise InputError(
-                f"{path} is {image.shape[1]} x {image.shape[0]} pixels, the first image is "
-                f"{shape[1]} x {shape[0]}: all must have one size."
-            )
-        pixels[k] = image
+    first, all_grey = _open_image(files[0])
+    pixels = np.empty((len(files), *first.shape), dtype=np.uint8)
+    pixels[0] = first
+    for k, path in enumerate(files[1:], start=1):
+        pixels[k], grey = _open_image(path, first.shape[1::-1])
         all_grey &= grey
     planes = pixels[..., :1] if all_grey else pixels
     X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
@@ -251,14 +252,33 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_ENDINGS
 
 
-def _open_image(path: Path) -> tuple[NDArray[np.uint8], bool]:
-    """Return the pixels as RGB, and whether the file is grey."""
+def _open_image(path: Path, size: tuple[int, ...] | None = None) -> tuple[NDArray[np.uint8], bool]:
+    """Return the pixels as RGB, and whether the file is grey; another size is not decoded."""
     Image = need_extra("images", "PIL.Image")
     try:
-        with Image.open(path, formats=IMAGE_FORMATS) as image:
-            mode, pixels = image.mode, np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(check_file(path, "image"), formats=IMAGE_FORMATS) as image:
+                _check_size(path, image.size, size)
+                mode, pixels = image.mode, np.asarray(image.convert("RGB"))
+    except InputError:
+        raise
+    except Exception as error:  # decoders of damaged images can fail in any way at all
         raise InputError(f"{path} cannot be read as an image ({error}).") from None
     if mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
         raise InputError(f"{path} has pixels of more than 8 bits ({mode}): convert it.")
     return pixels, mode in GREY
+
+
+def _check_size(path: Path, size: tuple[int, int], wanted: tuple[int, ...] | None) -> None:
+    width, height = size
+    if wanted not in (None, size):
+        raise InputError(
+            f"{path} is {width} x {height} pixels, the first image is "
+            f"{' x '.join(map(str, wanted or ()))}: all must have one size."
+        )
+    if width * height > MOST_PIXELS:
+        raise InputError(
+            f"{path} is {width} x {height} pixels, more than {MOST_PIXELS:,} in all: make it "
+            f"smaller."
+        )

@@ -1,7 +1,8 @@
 """Compile the C kernels (``kernels/``) on demand, or say why there are none.
 
 Kernels need Linux, a C compiler and a processor with AVX2. The first use compiles them into the
-user's cache folder. ``ZEROONE_KERNELS=0`` in the environment turns them off.
+user's cache folder, under a name that holds the digest of the library: another content is never
+loaded. ``ZEROONE_KERNELS=0`` in the environment turns them off.
 """
 
 import ctypes
@@ -21,11 +22,10 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from zeroone.utils.checks import InputError
-from zeroone.utils.storage import make_folder
+from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
 SOURCES = ("kernels.c", "single.c")
-FUNCTIONS = ("can_run", "pays", "workspace_bytes", "add_bytes", "add_bits", "score_one")
 # The sources and Python share these: the samples of a block, the units of a tile, and so on.
 SAMPLES, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 32, 64, 10
 ROWS, UNITS_OF_ROWS = 8, 32
@@ -73,7 +73,7 @@ def are_there() -> bool:
 
 @lru_cache(maxsize=1)
 def _are_in_cache() -> bool:
-    return os.environ.get(SWITCH) != "0" and _load(next(_folders()) / _name(_source())) is not None
+    return os.environ.get(SWITCH) != "0" and _load(next(_folders()), _source()) is not None
 
 
 def _source() -> bytes:
@@ -81,18 +81,19 @@ def _source() -> bytes:
     return b"".join((folder / name).read_bytes() for name in SOURCES)
 
 
-def _name(source: bytes) -> str:
-    return f"kernels-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
+def _name(source: bytes, library: bytes | None = None) -> str:
+    """Name a library by the digests of its source and of its content; without it, any."""
+    made_of = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:16]
+    return f"kernels-{made_of}-{'*' if library is None else hashlib.sha256(library).hexdigest()}.so"
 
 
 def _find() -> ctypes.CDLL:
     """Load the library of this source, compiled first if need be."""
     source = _source()
     for folder in _folders():
-        path = folder / _name(source)
-        found = _load(path)
-        if found is None and _compile(source, path):
-            found = _load(path)
+        found = _load(folder, source)
+        if found is None and _compile(source, folder):
+            found = _load(folder, source)
         if found is not None:
             return found
     raise InputError("no C compiler made a library that loads")
@@ -101,7 +102,8 @@ def _find() -> ctypes.CDLL:
 def _folders() -> Iterator[Path]:
     """Give the user's own cache folder, then a temporary one."""
     try:
-        folder = make_folder(user_cache_path("zeroone"))
+        folder = make_folder(user_cache_path("zeroone")) / "kernels"
+        folder.mkdir(mode=0o700, exist_ok=True)  # whatever the umask lets others do
         if _is_private(folder):
             yield folder
     except (InputError, OSError, RuntimeError):  # there is no home, or it is read-only
@@ -110,33 +112,36 @@ def _folders() -> Iterator[Path]:
         yield Path(spare)
 
 
-def _is_private(path: Path) -> bool:
-    """Whether only this user can have changed it: a library's content is executed."""
-    status = path.stat()
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can have changed its files: a library's content is executed."""
+    status = folder.stat()
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def _load(path: Path) -> ctypes.CDLL | None:
-    if not path.is_file() or not _is_private(path):
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:
-        return None
-    return library if all(hasattr(library, name) for name in FUNCTIONS) else None
+def _load(folder: Path, source: bytes) -> ctypes.CDLL | None:
+    """Load the library of a source if it is whole: a damaged one crashes, or scores wrongly."""
+    for path in folder.glob(_name(source)):
+        try:
+            if path.name == _name(source, path.read_bytes()):
+                return ctypes.CDLL(str(path))
+        except OSError:
+            continue
+    return None
 
 
-def _compile(source: bytes, path: Path) -> bool:
-    """Write the library, all or nothing, and remove those of other versions."""
+def _compile(source: bytes, folder: Path) -> bool:
+    """Write the library, all or nothing, and remove others."""
     for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".kernels-") as folder:
-            made = Path(folder) / path.name
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".kernels-") as made_in:
+            made = Path(made_in) / "kernels.so"
             command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(made)]
             subprocess.run(command, input=source, check=False, capture_output=True, timeout=120)
             if made.is_file():
-                made.chmod(0o700)
-                for old in path.parent.glob("kernels-*.so"):
+                library = made.read_bytes()
+                path = folder / _name(source, library)
+                with replacing(path) as temporary:
+                    temporary.write_bytes(library)
+                for old in set(folder.glob("kernels-*.so")) - {path}:
                     old.unlink(missing_ok=True)
-                made.replace(path)
                 return True
     return False

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.deploy.integer_form import (
-    LARGEST_LAYER,
+    MOST_WEIGHTS,
     Bytes,
     Inputs,
     IntegerNetwork,
@@ -32,7 +32,6 @@ from zeroone.version import __version__
 
 FORMAT_VERSION = 1
 GEOMETRY = ("kernel", "stride", "padding")
-LEAST_UNIT = 1e-30
 
 
 def load(path: str | Path) -> Network | IntegerModel:
@@ -101,11 +100,13 @@ def pack(weights: Weights) -> Bytes:
     return np.frombuffer(bytearray(zlib.compress(raw.tobytes())), np.uint8)
 
 
-def unpack(packed: Bytes, bits: int, shape: tuple[int, int]) -> Weights:
+def unpack(packed: Bytes, bits: int, shape: tuple[int, int], most: int = MOST_WEIGHTS) -> Weights:
     """Restore packed weights; refuse any that do not fill the shape, before they fill memory."""
     size = math.prod(shape)
     misfit = f"weights in {bits!r} bits do not fill a layer of shape {shape}."
-    if bits not in (1, 2, 8) or packed.ndim != 1 or size > LARGEST_LAYER:
+    if size > most:
+        raise InputError(f"a network of more than {MOST_WEIGHTS:,} weights is too large.")
+    if bits not in (1, 2, 8) or packed.ndim != 1:
         raise InputError(misfit)
     length = -(-bits * size // 8)
     try:
@@ -115,10 +116,13 @@ def unpack(packed: Bytes, bits: int, shape: tuple[int, int]) -> Weights:
     if len(raw) != length:
         raise InputError(misfit)
     if bits == 8:
-        return np.frombuffer(bytearray(raw), np.int8).reshape(shape)
-    flat = np.unpackbits(np.frombuffer(raw, np.uint8), count=bits * size).astype(np.int8)
-    values = flat[:size] - flat[size:] if bits == 2 else 2 * flat - 1
-    return np.asarray(values, dtype=np.int8).reshape(shape)
+        return np.frombuffer(raw, np.int8).copy().reshape(shape)
+    values = np.unpackbits(np.frombuffer(raw, np.uint8), count=bits * size).view(np.int8)
+    if bits == 2:
+        return (values[:size] - values[size:]).reshape(shape)
+    values *= 2
+    values -= 1
+    return values.reshape(shape)
 
 
 def read_integers(path: Path) -> IntegerNetwork:
@@ -126,17 +130,19 @@ def read_integers(path: Path) -> IntegerNetwork:
     header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
     try:
         _check_header(header)
-        stages = []
+        stages: list[Stage] = []
+        room = MOST_WEIGHTS
         for i in range(len(header["stages"])):
             with naming(f"layer {i + 1}"):
-                stages.append(_read_stage(header["stages"][i], tensors, i))
+                stages.append(_read_stage(header["stages"][i], tensors, i, room))
+            room -= sum(m.weights.size for m in stages[-1].maps)
         inputs, names = _read_inputs(header, tensors), header.get("features")
         return IntegerNetwork(
             inputs, stages, header["classes"], head_of(header), header["unit"], names
         )
     except InputError as error:
         raise InputError(f"{path} is not a usable model of integers: {error}") from None
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
 
 
@@ -144,28 +150,28 @@ def _check_header(header: dict[str, Any]) -> None:
     """Check what has no check of its own further on."""
     if not are_labels(header["classes"]):
         raise InputError("class labels are not plain and distinct.")
-    unit, names = header["unit"], header.get("features")
-    if type(unit) is not float or not LEAST_UNIT <= unit <= 1 / LEAST_UNIT:
-        raise InputError(f"the unit of scores is {unit!r}.")
+    names = header.get("features")
     if names is not None:
         plain = isinstance(names, list) and all(isinstance(x, str) and is_text(x) for x in names)
         if not plain or not len(set(names)) == len(names) == header["n_features"]:
             raise InputError("the names of inputs are not as many, or not distinct.")
 
 
-def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Stage:
-    main = _read_map(described, tensors[f"stages.{i}.weights"])
+def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, room: int) -> Stage:
+    """Read a layer that has at most ``room`` weights."""
+    main = _read_map(described, tensors[f"stages.{i}.weights"], room)
     thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32)
     pool = one_of("pooling", described["pool"], POOLS)
     window = count("a pooling window", described["window"])
     shortcut, skip = None, 0
     if "shortcut" in described:
-        shortcut = _read_map(described["shortcut"], tensors[f"stages.{i}.shortcut"])
+        rest = room - main.weights.size
+        shortcut = _read_map(described["shortcut"], tensors[f"stages.{i}.shortcut"], rest)
         skip = count("a skip", described["shortcut"]["skip"], least=2)
     return Stage(main, thresholds, pool, window, shortcut, skip)
 
 
-def _read_map(described: dict[str, Any], tensor: Tensor) -> Map:
+def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
     shape = tuple(count("a side", side) for side in described["in"])
     if len(shape) not in (1, 3):
         raise InputError(f"samples of shape {shape} are neither rows nor images.")
@@ -176,7 +182,7 @@ def _read_map(described: dict[str, Any], tensor: Tensor) -> Map:
     }
     columns = fan_in(shape, geometry.get("kernel", 0))
     packed, n_out = _array(tensor, torch.uint8), count("the number of units", described["out"])
-    return Map(unpack(packed, described["bits"], (n_out, columns)), shape, **geometry)
+    return Map(unpack(packed, described["bits"], (n_out, columns), room), shape, **geometry)
 
 
 def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
@@ -191,8 +197,7 @@ def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
         return Inputs(n, taken)
     low = _array(tensors["inputs.low"], torch.float32)
     rate = _array(tensors["inputs.rate"], torch.float32)
-    finite = bool(np.isfinite(low).all() and np.isfinite(rate).all() and (rate > 0).all())
-    if not low.shape == rate.shape == (n if taken is None else len(taken),) or not finite:
+    if not low.shape == rate.shape == (n if taken is None else len(taken),):
         raise InputError("the range of the inputs is not given for each of them.")
     return Inputs(n, taken, low, rate)
 

@@ -40,6 +40,8 @@ MOST = 2**31 - 1
 LARGEST_OF_BYTES = 64
 LARGEST_LAYER = 2**26  # in numbers per sample: its sums, or the inputs of all sums
 LARGEST_NETWORK = 2**28
+MOST_WEIGHTS = 2**26  # of all layers: files hold them deflated, so small ones could fill memory
+LEAST_UNIT = 1e-28  # and 1 over it is the largest: scores times the unit are numbers in float32
 AT_ONCE = 2**24  # numbers of one layer that are in memory together
 
 
@@ -51,6 +53,13 @@ class Inputs:
     taken: NDArray[np.int64] | None = None  # the indices of features in use; None uses all
     low: NDArray[np.float32] | None = None  # the value of byte 0, by feature in use; None for bytes
     rate: NDArray[np.float32] | None = None  # levels per unit, likewise
+
+    def __post_init__(self) -> None:
+        if self.low is None or self.rate is None:
+            return
+        finite = bool(np.isfinite(self.low).all() and np.isfinite(self.rate).all())
+        if not finite or not (self.rate > 0).all():
+            raise InputError("the range of an input is beyond float32: scale it before training.")
 
     @property
     def n_taken(self) -> int:
@@ -162,6 +171,11 @@ class Stage:
             raise InputError("weights must be of type int8, thresholds of type int32.")
 
     @property
+    def maps(self) -> list[Map]:
+        """The main map, then the shortcut if there is one."""
+        return [self.main] if self.shortcut is None else [self.main, self.shortcut]
+
+    @property
     def shape_out(self) -> Shape:
         """The shape of a sample's bits."""
         units, *sides = self.main.shape_out
@@ -225,8 +239,11 @@ class IntegerNetwork:
             raise InputError("the first layer takes another number of inputs than there are.")
         for i in range(len(self.stages)):
             _check_stage(self.stages, i)
-        if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK:
+        n_weights = sum(m.weights.size for m in self.maps)
+        if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
             raise InputError("the network is too large.")
+        if type(self.unit) is not float or not LEAST_UNIT <= self.unit <= 1 / LEAST_UNIT:
+            raise InputError(f"the unit of scores is {self.unit!r}: scale the last layer.")
         last = self.stages[-1]
         if last.main.shape_out != (len(self.classes),) or last.pool != "none":
             raise InputError("the last layer is not one of scores, one a class.")
@@ -239,7 +256,7 @@ class IntegerNetwork:
     @property
     def maps(self) -> list[Map]:
         """All maps, shortcuts included."""
-        return [m for s in self.stages for m in (s.main, s.shortcut) if m is not None]
+        return [m for stage in self.stages for m in stage.maps]
 
     @property
     def n_bytes(self) -> int:
@@ -300,7 +317,8 @@ def _check_stage(stages: list[Stage], i: int) -> None:
         raise InputError(f"{where} has a pooling that does not fit.")
     if stage.thresholds.shape not in {(stage.main.n_out,), stage.compared}:
         raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
-    if i == 0 and np.abs(stage.main.weights.astype(np.int16)).max() > LARGEST_OF_BYTES:
+    weights = stage.main.weights
+    if i == 0 and max(-int(weights.min()), int(weights.max())) > LARGEST_OF_BYTES:
         raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
     limits = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1).max(axis=1)
     size = int((largest_sums(stage, 1 if i else 255) + limits * last).max())
@@ -313,8 +331,17 @@ def largest_sums(stage: Stage, largest: int) -> NDArray[np.int64]:
 
     ``largest`` is the largest input: 255 for bytes, 1 for bits.
     """
-    rows = np.abs(stage.main.weights.astype(np.int64)).sum(axis=1) * largest
+    rows = _sums_of_sizes(stage.main.weights) * largest
     if stage.shortcut is not None:
-        rows = rows + np.abs(stage.shortcut.weights.astype(np.int64)).sum(axis=1)
+        rows = rows + _sums_of_sizes(stage.shortcut.weights)
     total: NDArray[np.int64] = rows * (stage.window**2 if stage.pool == "average" else 1)
     return total
+
+
+def _sums_of_sizes(weights: Weights) -> NDArray[np.int64]:
+    """Add up absolute values by row, without a wider copy of the weights."""
+    positive, negative = (
+        weights.sum(axis=1, dtype=np.int64, where=some) for some in (weights > 0, weights < 0)
+    )
+    sums: NDArray[np.int64] = positive - negative
+    return sums

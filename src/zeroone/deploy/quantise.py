@@ -94,15 +94,16 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     if isinstance(network.operators[0], Conv2d):  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
     steps = (high - low) / 255
-    spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
-    lost = np.flatnonzero((steps > 0) & ((steps < spacing) | (steps < 1e-30)))
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float32, there is no spacing
+        spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+    lost = np.flatnonzero((steps > 0) & ~((steps >= spacing) & (steps >= 1e-30)))
     if len(lost):
         k = lost[0]
         names = network.feature_names
         name = f"input {used[k]}" if names is None else names[used[k]]
         raise InputError(
             f"{name} lies between {low[k]:.9g} and {high[k]:.9g}, where float32 does "
-            f"not tell 256 steps apart: subtract its mean before training."
+            f"not tell 256 steps apart: scale it, or subtract its mean, before training."
         )
     rate = 255 / np.where(high > low, high - low, 1.0)
     kept = None if taken is None else used

@@ -204,7 +204,7 @@ class Network:
 
     def name_features(self, names: Sequence[str]) -> None:
         """Name the inputs, so that columns of a frame are found by their names."""
-        plain = all(isinstance(name, str) for name in names)
+        plain = all(isinstance(name, str) and is_text(name) for name in names)
         if not plain or (len(set(names)), len(names)) != (self.n_features, self.n_features):
             raise InputError(f"{self.n_features} inputs need as many names, distinct strings.")
         self.feature_names = list(names)
@@ -379,7 +379,9 @@ def load(path: str | Path) -> Network:
         if "features" in header:
             network.name_features(header["features"])
         return network
-    except (KeyError, TypeError, AttributeError) as error:
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
 
 

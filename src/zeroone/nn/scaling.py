@@ -81,7 +81,8 @@ class Scaling:
         else:
             centre, variances = _moments(X, weights, team)
         stds = variances.sqrt()
-        stds[stds <= 1e-9 * centre.abs()] = 0  # a constant, up to rounding
+        # A constant, up to rounding; the dtype may round a smaller scale to 0.
+        stds[stds <= (1e-9 * centre.abs()).clamp(min=torch.finfo(dtype).tiny)] = 0
         varying = stds[stds > 0]
         if kind == "auto" and isinstance(X, SparseRows):
             kind = "common"  # word counts: rare words would become as large as frequent ones

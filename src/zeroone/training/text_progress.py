@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from zeroone.training.callbacks import Callback
+from zeroone.utils.checks import printable
 
 PARTS = ("train", "validation", "test")
 SILENCE = 30.0  # the longest time without a line, in seconds
@@ -54,7 +55,7 @@ class Lines(Callback):
 
 def say(sentence: str) -> None:
     """Print a line to stderr."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(printable(sentence), file=sys.stderr, flush=True)
 
 
 def describe(entry: dict[str, Any]) -> str:

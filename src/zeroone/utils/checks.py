@@ -17,7 +17,10 @@ class InputError(ValueError):
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+    try:
+        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floating point numbers
+        return False
 
 
 def positive(name: str, value: Any) -> float:
@@ -45,7 +48,7 @@ def count(name: str, value: Any, *, least: int = 1, most: int = 10**9) -> int:
     """Require a whole number between ``least`` and ``most``."""
     whole = type(value) is not bool and isinstance(value, Integral)
     if not (whole and least <= value <= most):
-        limit = f"up to {most}" if _is_finite(value) and value > most else f"of at least {least}"
+        limit = f"up to {most}" if whole and value > most else f"of at least {least}"
         raise InputError(f"{name} must be a whole number {limit}, got {value!r}.")
     return int(value)
 
@@ -64,6 +67,13 @@ def nearest(value: str, words: Iterable[str]) -> str:
     """Ask whether the user meant the nearest word; an empty string if none is near."""
     near = get_close_matches(str(value), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def printable(text: object) -> str:
+    """Escape what a terminal would obey, or could not show: a label may hold anything."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
+    )
 
 
 def need_extra(extra: str, module: str) -> ModuleType:

@@ -4,7 +4,7 @@ import io
 import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.utils.checks import InputError
+from zeroone.utils.storage import check_file
 
 
 class MappedRows:
@@ -123,7 +124,13 @@ def select_rows(X: Any, rows: Any) -> Any:
     return X[rows] if isinstance(X, Tensor) else X.select(rows)
 
 
-def map_file(path: Path) -> NDArray[Any]:
+def map_file(path: Path, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
     """Map a ``.npy`` file; an empty one, which cannot be mapped, is read."""
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array: Any = np.load(check_file(path, "array"), mmap_mode=mode, allow_pickle=False)
+        in_rows = array.flags.c_contiguous
+    except Exception:  # a damaged header can fail in any way at all
+        in_rows = False
+    if not in_rows:
+        raise InputError(f"{path} is missing or damaged: it is no array, row by row.")
     return array if array.size else np.asarray(array)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_file(path: Path, what: str) -> Path:
+    """Require a regular file: a pipe keeps its reader waiting, a device never ends."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"there is no {what} {path}.") from None
+    except (OSError, ValueError) as error:  # a name may be too long, or hold a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {reason}.") from None
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} is not a regular file.")
+    return path
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether there is a folder; a name that no folder can have is no error."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_stream(path: Path) -> bool:
@@ -121,8 +141,7 @@ def write_tensors(
 
 def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read what ``write_tensors`` wrote; refuse other files, and versions above ``newest``."""
-    if not path.is_file():
-        raise InputError(f"there is no {WHAT[kind]} file {path}.")
+    check_file(path, f"{WHAT[kind]} file")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -154,12 +173,10 @@ def checksum(text: str, tensors: dict[str, Tensor]) -> str:
 
 def kind_of(path: Path) -> str | None:
     """Return the kind that a file's header names; None if it is no file of ours."""
-    if not path.is_file():
-        return None
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(check_file(path, "file"), framework="pt") as file:
             metadata = file.metadata() or {}
-    except (SafetensorError, OSError):
+    except (InputError, SafetensorError, OSError):
         return None
     return next((kind for kind in WHAT if kind in metadata), None)
 

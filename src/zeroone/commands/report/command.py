@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from zeroone.commands.checks import check_output, set_threads
-from zeroone.utils.checks import need_extra
+from zeroone.utils.checks import need_extra, printable
 
 
 def report(
@@ -34,4 +34,4 @@ def report(
     set_threads(threads)
     check_output(out, *runs, *data, ending=".html")
     write_report(runs, out, data=data, data_dir=data_dir, label=label, quiet=quiet)
-    print(f"report: {out}")
+    print(f"report: {printable(out)}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from zeroone.deploy.exporters import register_exporter
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
-from zeroone.utils.checks import InputError, need_extra
+from zeroone.utils.checks import InputError, need_extra, printable
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
@@ -132,8 +132,9 @@ def _order(network: IntegerNetwork) -> str:
         return f"channels x rows x columns: {shape}"
     if network.feature_names is None:
         return "in the order of the training data"
-    names = ", ".join(network.feature_names).encode("ascii", "replace").decode()
-    return f"in this order: {names}".replace("*/", "* /").replace("\n", " ")
+    names = printable(", ".join(network.feature_names)).encode("ascii", "backslashreplace")
+    # In a comment, neither its end nor another beginning may appear.
+    return f"in this order: {names.decode()}".replace("*/", "* /").replace("/*", "/ *")
 
 
 def _layers(network: IntegerNetwork) -> list[Layer]:
@@ -190,6 +191,8 @@ def sign_words(linear: Map) -> NDArray[np.uint32]:
 
 def _c_string(text: str) -> str:
     """Quote a text in ASCII, with other characters as octal UTF-8."""
+    if "\0" in text:
+        raise InputError(f"the label {text!r} holds a NUL, which would end it in C: rename it.")
     out = ""
     for byte in text.encode("utf-8"):
         plain = 32 <= byte < 127 and chr(byte) not in '"\\?'

@@ -1,0 +1,378 @@
+"""One fuzz target for every reader of files: seeds that it reads, how to vary them, how to read.
+
+A target's function makes its folder and returns a ``Target``. Inputs are damaged bytes, or, with
+``vary``, files whose outer layer is intact (checksums and all) and whose content is not.
+
+Atheris, which would guide mutations by coverage, does not install on every Python that zeroone
+supports; mutations that know the formats take its place.
+"""
+
+import gzip
+import io
+import json
+import pickle
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
+
+from data_files import TINY_CIFAR10, TINY_MNIST, write_idx, write_python
+from fuzz.mutations import altered, damaged
+from integer_networks import random_network, whole_network
+from paper.matrix.spec import Spec
+from zeroone import IntegerModel, load, quantise
+from zeroone.data.archives import ArchiveFiles
+from zeroone.data.load import load_data
+from zeroone.data.pickles import read_batch
+from zeroone.data.published import read_part
+from zeroone.data.shards import write_shards
+from zeroone.data.splits import encode_labels
+from zeroone.nn.backbones import Backbone, make_backbone
+from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.inputs import check_rows
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
+from zeroone.training.checkpoint import Checkpoint, Progress
+from zeroone.utils import storage
+from zeroone.utils.records import new_record, read_record, write_record
+
+Vary = Callable[[Random, list[bytes]], bytes]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: the file that it reads, inputs that it accepts, and a call that reads the file."""
+
+    path: Path
+    seeds: list[bytes]
+    read: Callable[[], object]
+    vary: Vary | None = None
+
+    def make(self, rng: Random) -> bytes:
+        """Make an input."""
+        if self.vary is not None and rng.random() < 0.7:
+            return self.vary(rng, self.seeds)
+        return damaged(rng, rng.choice(self.seeds), self.seeds)
+
+
+def _tensors_of(data: bytes) -> tuple[dict, dict]:
+    """Take one of our safetensors files apart: its header, and its tensors."""
+    (length,) = struct.unpack("<Q", data[:8])
+    (text,) = json.loads(data[8 : 8 + length])["__metadata__"].values()
+    return json.loads(text.partition(" ")[2]), load_tensors(data)
+
+
+def _signed(kind: str, header: object, tensors: dict) -> bytes:
+    """Put a safetensors file together, with the right checksum."""
+    text = json.dumps(header)
+    return save(tensors, {kind: f"{storage.checksum(text, tensors)} {text}"})
+
+
+def _vary_tensors(kind: str, seeds: list[bytes]) -> Vary:
+    """Vary our own safetensors files behind their checksum."""
+    parts = {seed: _tensors_of(seed) for seed in seeds}
+
+    def vary(rng: Random, _seeds: list[bytes]) -> bytes:
+        header, tensors = parts[rng.choice(seeds)]
+        tensors = dict(tensors)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            if rng.random() < 0.6:
+                header = altered(rng, header)
+            else:
+                _alter_tensors(rng, tensors)
+        return _signed(kind, header, tensors)
+
+    return vary
+
+
+def _alter_tensors(rng: Random, tensors: dict) -> None:
+    if not tensors:
+        return
+    name, kind = rng.choice(list(tensors)), rng.random()
+    T = tensors[name]
+    if kind < 0.1:
+        del tensors[name]
+    elif kind < 0.2:
+        tensors[rng.choice((name + "x", "", "a", *tensors))] = T.clone()
+    elif kind < 0.3:
+        tensors[name] = T.to(rng.choice((torch.float16, torch.int64, torch.bool, torch.float64)))
+    elif kind < 0.45:
+        shapes = ([-1], [1, -1], [-1, 1], [1, 1, 1, -1])
+        tensors[name] = T.reshape(rng.choice(shapes)) if T.numel() else T.reshape(0, 2)
+    elif kind < 0.6:
+        tensors[name] = T.reshape(-1)[: rng.randrange(T.numel() + 1)].clone()
+    elif kind < 0.7:
+        bomb = zlib.compress(bytes(rng.choice((10**3, 10**5, 10**7))))
+        tensors[name] = torch.frombuffer(bytearray(bomb), dtype=torch.uint8)
+    elif T.numel() and T.dtype.is_floating_point:
+        changed = T.clone().reshape(-1)
+        odd = (0.0, -1.0, 1e-45, 1e38, float("nan"), float("inf"))
+        changed[rng.randrange(T.numel())] = rng.choice(odd)
+        tensors[name] = changed.reshape(T.shape)
+    elif T.numel():
+        raw = bytearray(T.contiguous().numpy().tobytes())
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        tensors[name] = torch.frombuffer(raw, dtype=T.dtype).reshape(T.shape)
+
+
+def model(folder: Path) -> Target:
+    """Networks of floating point numbers: dense, residual, convolutional, on a backbone."""
+    path = folder / "m.safetensors"
+    networks = [whole_network(name) for name in ("dense", "residual", "images", "shortcut")]
+    networks[0].name_features([f"column {k}" for k in range(9)])
+    scaling = Scaling.identity(128)
+    with torch.random.fork_rng():
+        layers = make_backbone("tiny", (1, 8, 8), lambda _units: torch.nn.ReLU())
+    body = Backbone("tiny", (1, 8, 8), layers, scaling)
+    networks.append(Network.dense([128, 4, 2], SoftmaxCE()).on_body(body, Scaling.identity(64)))
+    seeds = [network.save(path).read_bytes() for network in networks]
+    return Target(path, seeds, lambda: load(path), _vary_tensors(storage.MODEL, seeds))
+
+
+def integers(folder: Path) -> Target:
+    """Integer models, dense and of images."""
+    path = folder / "m.safetensors"
+    networks = [quantise(whole_network(name)) for name in ("dense", "images", "shortcut")]
+    networks += [random_network(np.random.default_rng(seed)) for seed in range(5)]
+    seeds = [IntegerModel(network).save(path).read_bytes() for network in networks]
+    return Target(path, seeds, lambda: load(path), _vary_tensors(storage.INTEGERS, seeds))
+
+
+def state(folder: Path) -> Target:
+    """The state of an unfinished run."""
+    task = SimpleNamespace(image=(1, 8, 8), digests={"train": "ab", "test": "cd"})
+    checkpoint = Checkpoint(folder, {"hidden": [4], "seed": 0}, task)
+    entry = {"iteration": 0, "loss": 0.5, "train_error": 0.1, "flipped": [0.1]}
+    weights = {"layers.0.weight": torch.zeros(3, 2), "count": torch.tensor(5)}
+    seeds = []
+    for best in ({}, {name: T.clone() for name, T in weights.items()}):
+        history = [entry, entry | {"iteration": 1}]
+        checkpoint.write(Progress(history, best, 0.25 if best else None), weights)
+        seeds.append(checkpoint.path.read_bytes())
+    return Target(checkpoint.path, seeds, checkpoint.read, _vary_tensors(storage.STATE, seeds))
+
+
+def _vary_json(rng: Random, seeds: list[bytes]) -> bytes:
+    value = json.loads(rng.choice(seeds))
+    for _ in range(rng.choice((1, 2, 3))):
+        value = altered(rng, value)
+    text = json.dumps(value)
+    return ("[" * 10_000 if rng.random() < 0.02 else text).encode()
+
+
+def record(folder: Path) -> Target:
+    """The record of a run."""
+    path = folder / "record.json"
+    content = new_record("training", {"hidden": [4], "validation": 0.1}, 0)
+    content |= {"history": [{"iteration": 0, "loss": 1.0}], "result": {"test_error": 0.5}}
+    seeds = [write_record(path, content).read_bytes()]
+    return Target(path, seeds, lambda: read_record(path), _vary_json)
+
+
+def _use(split) -> None:  # type: ignore[no-untyped-def]
+    """Take data as a training does first of all."""
+    check_rows(np.asarray(split.X), torch.float32)
+    encode_labels(split.y, len(split.X))
+    if split.test is not None:
+        check_rows(split.X_test, torch.float32)
+
+
+def npz(folder: Path) -> Target:
+    """Arrays X and y, zipped."""
+    path = folder / "a.npz"
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 4)), np.arange(6) % 2
+    seeds = []
+    for arrays, write in (
+        ({"X": X, "y": y}, np.savez),
+        ({"X": X.astype(np.float32), "y": y.astype(str)}, np.savez_compressed),
+        ({"X": X.astype(np.uint8).reshape(6, 2, 2), "y": y}, np.savez),
+        ({"X": X, "y": y, "X_test": X, "y_test": y}, np.savez),
+    ):
+        write(path, **arrays)
+        seeds.append(path.read_bytes())
+
+    def vary(random: Random, seeds: list[bytes]) -> bytes:
+        with zipfile.ZipFile(io.BytesIO(random.choice(seeds))) as file:
+            members = {name: file.read(name) for name in file.namelist()}
+        name = random.choice(list(members))
+        members[name] = damaged(random, members[name], list(members.values()))
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", random.choice((0, 8))) as file:
+            for member, content in members.items():
+                file.writestr(member, content)
+        return out.getvalue()
+
+    return Target(path, seeds, lambda: _use(load_data(str(path))), vary)
+
+
+def csv(folder: Path) -> Target:
+    """Comma-separated values."""
+    path = folder / "a.csv"
+    seeds = [
+        b"width,height,kind\n1,2.5,owl\n 3 ,4,cat\n5,-6e1,owl\n",
+        b"1,2,0\n3,4,1\n\n",
+        b'\xef\xbb\xbf"a ""b""",b\r\n"1",x\r\n2,y\r\n',
+        b"0,1,2,label\n5,6,7,0\n8,9,10,1\n",
+    ]
+    return Target(path, seeds, lambda: _use(load_data(str(path))))
+
+
+def image(folder: Path) -> Target:
+    """A folder of images, one of which is damaged."""
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
+    for name in "ab":
+        (folder / "images" / name).mkdir(parents=True)
+    Image.fromarray(pixels).save(folder / "images" / "a" / "1.png")
+    seeds = []
+    for kind in ("PNG", "JPEG", "BMP", "GIF", "WEBP"):
+        for picture in (Image.fromarray(pixels), Image.fromarray(pixels[..., 0])):
+            out = io.BytesIO()
+            picture.save(out, kind)
+            seeds.append(out.getvalue())
+
+    def vary(rng: Random, seeds: list[bytes]) -> bytes:
+        """Damage the chunks of a PNG, and give them the right checksums."""
+        data, out, place = rng.choice(seeds[:2]), b"", 8
+        while place < len(data):
+            (length,) = struct.unpack(">I", data[place : place + 4])
+            chunk = data[place + 4 : place + 8 + length]
+            if rng.random() < 0.4:
+                content = damaged(rng, chunk[4:] or b"\0", seeds)
+                if chunk.startswith(b"IDAT") and rng.random() < 0.5:
+                    content = zlib.compress(damaged(rng, zlib.decompress(chunk[4:]), seeds))
+                chunk = chunk[:4] + content
+            checksum = struct.pack(">I", zlib.crc32(chunk))
+            out += struct.pack(">I", len(chunk) - 4) + chunk + checksum
+            place += 12 + length
+        return data[:8] + out
+
+    path = folder / "images" / "b" / "1.png"
+    return Target(path, seeds, lambda: _use(load_data(str(folder / "images"))), vary)
+
+
+def archive(folder: Path) -> Target:
+    """MNIST in a tar archive, plain and compressed."""
+    path = folder / "mnist.tar"
+    (folder / "files").mkdir()
+    write_idx(folder / "files", TINY_MNIST, packed=True)
+    seeds = []
+    for mode in ("w", "w:gz", "w:xz", "w:bz2"):
+        with tarfile.open(path, mode) as made:  # type: ignore[call-overload]
+            made.add(folder / "files", "package")
+        seeds.append(path.read_bytes())
+
+    def vary(rng: Random, seeds: list[bytes]) -> bytes:
+        """Damage the headers of a tar archive, and give them the right checksums."""
+        data = bytearray(damaged(rng, seeds[0], seeds))
+        for first in range(0, len(data) - 511, 512):
+            block = data[first : first + 512]
+            if block[257:262] == b"ustar":
+                block[148:156] = b" " * 8
+                data[first + 148 : first + 156] = b"%06o\0 " % sum(block)
+        return gzip.compress(data, 1) if rng.random() < 0.3 else bytes(data)
+
+    def read() -> None:
+        files = ArchiveFiles(path, TINY_MNIST.n_bytes)
+        for part in ("train", "test"):
+            read_part(TINY_MNIST, files, part)
+
+    return Target(path, seeds, read, vary)
+
+
+def cifar_pickle(folder: Path) -> Target:
+    """A batch of CIFAR's, as Python 2 and Python 3 write it."""
+    path = folder / "test_batch"
+    seeds = []
+    for protocol in (2, 4):
+        write_python(folder, TINY_CIFAR10, protocol)
+        seeds.append(path.read_bytes())
+    seeds += [pickle.dumps({b"a": [1, (2, 3), None, True, "x"]}, p) for p in (2, 4)]
+    parts = (
+        *(b")q\0", b"h\0\x86q\0" * 40, b"h\0", b"(", b"t", b"e", b"u", b"s", b"a", b"}", b"]"),
+        *(b"R", b"b", b"\x93", b"\x94", b"\x87", b"\x85", b"q\1", b"h\1", b"K\1", b"N", b"\x88"),
+        *(b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"X\xff\xff\xff\x7f", b"r\xff\xff\xff\xff"),
+    )
+
+    def vary(rng: Random, seeds: list[bytes]) -> bytes:
+        """Insert other opcodes, or write a program of them."""
+        if rng.random() < 0.5:
+            return b"\x80\2" + b"".join(rng.choices(parts, k=rng.randint(1, 40))) + b"."
+        data = rng.choice(seeds)
+        place = rng.randrange(len(data))
+        return data[:place] + b"".join(rng.choices(parts, k=3)) + data[place:]
+
+    return Target(path, seeds, lambda: read_batch(path.read_bytes(), "batch"), vary)
+
+
+def toml(folder: Path) -> Target:
+    """The settings of a run matrix."""
+    path = folder / "matrix.toml"
+    seeds = [
+        b'data = ["digits"]\narchitectures = ["f3nn:10-10"]\nmethods = ["relu"]\nseeds = 3\n',
+        b'data = ["digits", "mnist"]\narchitectures = ["f3nn:8"]\nmethods = ["ste", "fast"]\n'
+        b"noise = [0, 0.1]\nimages = [0, 7]\npaired = true\nlabel = 'kind'\n[train]\nepochs = 10\n"
+        b"[baselines]\nsmoothing = 0.0\n[bcd]\nkeep = 0.9\n[pretraining]\nbatch = 64\n"
+        b'[variants.fast]\nmethod = "ste"\nlearning_rate = 3e-3\n',
+    ]
+    return Target(path, seeds, lambda: Spec.read(path).runs())
+
+
+def _shards(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    pieces = [(rng.normal(size=(n, 4)), np.arange(n) % 2) for n in (3, 5)]
+    test = (np.ones((2, 4)), [0, 1])
+    names = ("a", "b", "c", "d")
+    return write_shards(pieces, folder / "shards", test=test, image=(1, 2, 2), names=names)
+
+
+def shard_index(folder: Path) -> Target:
+    """The index of a folder of shards."""
+    made = _shards(folder)
+    path = made / "shards.json"
+    return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))), _vary_json)
+
+
+def shard_samples(folder: Path) -> Target:
+    """The samples of a shard."""
+    made = _shards(folder)
+    path = made / "X-0.npy"
+    return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))))
+
+
+def shard_labels(folder: Path) -> Target:
+    """The labels of a shard: numbers, or text."""
+    made = _shards(folder)
+    path = made / "y-0.npy"
+    seeds = [path.read_bytes()]
+    np.save(path, np.array(["owl", "cat", "owl"]))
+    seeds.append(path.read_bytes())
+    return Target(path, seeds, lambda: _use(load_data(str(made))))
+
+
+TARGETS: dict[str, Callable[[Path], Target]] = {
+    "model": model,
+    "integers": integers,
+    "state": state,
+    "record": record,
+    "npz": npz,
+    "csv": csv,
+    "image": image,
+    "archive": archive,
+    "pickle": cifar_pickle,
+    "toml": toml,
+    "shard-index": shard_index,
+    "shard-samples": shard_samples,
+    "shard-labels": shard_labels,
+}
