@@ -43,7 +43,7 @@ def main() -> None:
             (folder / "pictures" / kind).mkdir(parents=True)
             (folder / "pictures" / kind / "1.png").touch()
         for line, extra in NEEDS_EXTRA.items():
-            refuses(command(python, line), folder, f"pip install 'zeroone[{extra}]'")
+            refuses(command(python, line), folder, f"pip install 'zeroone-nn[{extra}]'")
     print("The wheel works with the core dependencies alone.")
 
 
@@ -51,7 +51,7 @@ def install(folder: Path, options: list[str]) -> str:
     """Build and install the wheel; return the Python of the new environment."""
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     run([sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", "dist", str(ROOT)], folder)
-    (wheel,) = (folder / "dist").glob("zeroone-*.whl")
+    (wheel,) = (folder / "dist").glob("zeroone_nn-*.whl")
     venv.create(folder / "venv", with_pip=True)
     python = str(folder / "venv/bin/python")
     constraints = ["--constraint", str(ROOT / "constraints.txt")]

@@ -1,8 +1,10 @@
 """One of several processes that train together, started by tests: jobs in, weights out."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import distributed
 
@@ -14,9 +16,12 @@ from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.training import training_data
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
+from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Ranks, Share
+from zeroone.utils.records import source
 
 
 def batches(team, job):
@@ -44,14 +49,38 @@ def batches(team, job):
     return {f"{i}": link.operator.weight for i, link in enumerate(trainer.model.links)}
 
 
+def nan(split):
+    X = split.X.copy()
+    X[5, 5] = np.nan
+    return {"X": X}
+
+
+CHANGES = {
+    "X": lambda split: {"X": split.X + (np.arange(len(split.X)) == 7)[:, None]},
+    "y": lambda split: {"y": np.where(np.arange(len(split.y)) == 7, 3, split.y)},
+    "rows": lambda split: {"X": split.X[1:], "y": split.y[1:]},
+    "classes": lambda split: {"y": split.y + 1, "X_test": None, "y_test": None},
+    "test": lambda split: {"y_test": split.y_test[::-1]},
+    "nan": nan,
+    "code": lambda _split: {},
+}
+
+
 def trained(team, job):
     """A whole training, as the command does it."""
-    split = load_data(job["data"])
-    settings = TrainSettings.from_options(**job["options"])
+    is_last = team.size > 1 and team.rank == team.size - 1
+    otherwise = job.get("on_last", {}) if is_last else {}
+    split = load_data(otherwise.get("data", job["data"]))
+    if "change" in otherwise:
+        split = replace(split, **CHANGES[otherwise["change"]](split))
+    settings = TrainSettings.from_options(**job["options"] | otherwise.get("options", {}))
     out = Path(job["out"]) if "out" in job else None
     known = {"test": split.test, "image": split.shape, "team": team}
+    known |= otherwise.get("arguments", {})
+    is_copy = otherwise.get("change") == "code"
+    training_data.source = (lambda: "of another copy") if is_copy else source
     if "initial" in job:
-        body = InitialSettings(**job["initial"])
+        body = InitialSettings(**job["initial"] | otherwise.get("initial", {}))
         out = Path(f"{out}-{team.size}")  # each number of ranks trains its own
         run = train_on_body(split.X, split.y, body, settings, out=out, **known)
     else:
@@ -82,7 +111,10 @@ def work(rank, size, meeting, out, jobs):
     for name, job in jobs.items():
         if size > 1:
             team = Ranks(halved=job.get("halved", False))
-        made = (batches if "batches" in job else trained)(team, job)
+        try:
+            made = (batches if "batches" in job else trained)(team, job)
+        except InputError as error:
+            made = {"refusal": str(error)}
         torch.save(made, Path(out) / f"{name}-{size}-{rank}.pt")
     if size > 1:
         distributed.destroy_process_group()

@@ -78,7 +78,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     network_: Network
     classes_: NDArray[Any]
     loss_curve_: list[float]
-    _hidden: tuple[int | str, ...]  # of the last fit
+    _hidden: tuple[int | str, ...]  # as planned when the network was new
     _learned_by: TrainSettings  # by the last partial_fit
 
     def __init__(
@@ -144,6 +144,9 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"warm_start continues with hidden={self._hidden}, not {settings.hidden}."
             )
+        planned = settings.layers
+        if start is not None and self.keep is None:
+            settings = replace(settings, hidden=None)  # units that were removed stay removed
         run = train(
             X,
             y,
@@ -162,7 +165,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.status_ = run.n_iter, str(run.status)
         self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
         self.n_active_ = run.record["result"]["active_units"]
-        self._hidden = settings.hidden
+        self._hidden = planned
         self.__dict__.pop("_learner", None)  # a later partial_fit starts from this network
         return self
 
@@ -201,6 +204,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if learner is None or fixed != self._learned_by:
             if first:
                 learner = OnlineLearner.begin(X, known, settings, self._image())
+                self._hidden = settings.layers
             else:  # removed units stay removed, and no more follow
                 plain = replace(settings.stochastic, lam=0.0, keep=None)
                 learner = OnlineLearner(
@@ -229,7 +233,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class probabilities of each sample."""
+        """Return the class probabilities of each sample, without the smoothing of the labels."""
         inputs = self._inputs(X)  # raises NotFittedError before fit
         return self.network_.predict_proba(inputs)
 

@@ -205,3 +205,16 @@ def test_a_bar_fits_the_terminal(monkeypatch, width):
     assert re.search(r"initial process .* 3.0/120 +\S+ s each +\d:\d\d:\d\d ", last)
     assert ("validation 25.00%" in last) == (width == 80)
     assert ("bits flipped 10.00%-20.00%" in last) == (width == 160)
+
+
+def test_labels_that_the_output_cannot_print_are_escaped(command, tmp_path, monkeypatch):
+    rows = "".join(f"{k},{'wäßrig' if k % 2 else '水'}\n" for k in range(20))
+    (tmp_path / "a.csv").write_text(rows, encoding="utf-8")
+    code, *_ = command("train", "--data", "a.csv", "--out", "run", "--epochs", "1", "--quiet")
+    assert code == 0
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    code, *_ = command("predict", "run", "--data", "a.csv", "--label", "column 2")
+    sys.stdout.flush()
+    assert code == 0
+    assert set(printed.getvalue().decode().split()) <= {r"w\xe4\xdfrig", r"\u6c34"}

@@ -134,8 +134,8 @@ main()
     [
         (["train", "--data", "own.csv", "--epochs", "1", "--quiet", "--out", "run"], None),
         (["train", "--data", "own.npz", "--epochs", "1", "--quiet", "--out", "run"], None),
-        (["data", "show", "digits"], "this needs matplotlib: pip install 'zeroone[plots]'."),
-        (["demo"], "this needs matplotlib: pip install 'zeroone[plots]'."),
+        (["data", "show", "digits"], "this needs matplotlib: pip install 'zeroone-nn[plots]'."),
+        (["demo"], "this needs matplotlib: pip install 'zeroone-nn[plots]'."),
     ],
 )
 def test_what_works_without_the_extras(tmp_path, words, sentence):

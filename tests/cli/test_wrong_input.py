@@ -10,6 +10,7 @@ BAD = {
     "inf": (("train", "--data", "inf.npz", *TINY, "--out", "run"), "NaN or infinity"),
     "no samples": (("train", "--data", "none.npz", *TINY, "--out", "run"), "no samples"),
     "one class": (("train", "--data", "one.npz", *TINY, "--out", "run"), "one class only"),
+    "regression": (("train", "--data", "regression.csv", *TINY, "--out", "run"), "continuous"),
     "lengths": (("train", "--data", "lengths.npz", *TINY, "--out", "run"), "5 rows but y has 4"),
     "pickle": (("train", "--data", "pickle.npz", *TINY, "--out", "run"), "holds Python objects"),
     "no X": (("train", "--data", "nox.npz", *TINY, "--out", "run"), "has no array 'X'"),
@@ -91,6 +92,7 @@ def test_wrong_input_is_one_sentence_and_exit_2(command, tmp_path, case):
     np.savez(tmp_path / "inf.npz", X=np.where(X == 3, np.inf, X), y=y)
     np.savez(tmp_path / "none.npz", X=X[:0], y=y[:0])
     np.savez(tmp_path / "one.npz", X=X, y=y * 0)
+    (tmp_path / "regression.csv").write_text("a,b\n1,0.5\n2,0.75\n3,1.25\n")
     np.savez(tmp_path / "lengths.npz", X=X, y=y[:4])
     np.savez(tmp_path / "pickle.npz", X=X.astype(object), y=y)
     np.savez(tmp_path / "nox.npz", y=y)

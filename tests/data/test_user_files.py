@@ -34,6 +34,28 @@ def test_csv_without_a_header_takes_the_last_column(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "labels",
+    [
+        ("007", "7"),
+        ("1_0", "10"),
+        ("+1", "1"),
+        (str(2**63), str(2**63 + 1)),
+        ("-0", "0"),
+        ("1", "٣"),
+    ],
+)
+def test_csv_labels_that_are_written_otherwise_are_other_classes(tmp_path, labels):
+    rows = "".join(f"{k},{label}\n" for k, label in enumerate(labels))
+    assert load_data(write(tmp_path / "a.csv", rows)).y.tolist() == list(labels)
+
+
+def test_csv_labels_of_64_bits_are_numbers(tmp_path):
+    most = 2**63 - 1
+    split = load_data(write(tmp_path / "a.csv", f"1,{most}\n2,{most - 1}\n3,{-most}\n"))
+    assert split.y.tolist() == [most, most - 1, -most]
+
+
+@pytest.mark.parametrize(
     ("text", "label", "sentence"),
     [
         ("", None, "is empty"),
@@ -44,6 +66,8 @@ def test_csv_without_a_header_takes_the_last_column(tmp_path):
         ("a,b\n1,x\n,y\n", None, "sample 2: 'a' is empty"),
         ("a,b\n1,x\n", "c", r"has no column 'c' \(found: a, b\)"),
         ("1\n2\n", None, "one column only"),
+        ("a,b\n1,2\n2,0.25\n", None, "column 'b' holds continuous numbers, such as 0.25"),
+        ("a,b\n1,2\n2,nan\n", None, "the label column 'b' contains NaN"),
     ],
 )
 def test_faults_in_csv_are_named(tmp_path, text, label, sentence):

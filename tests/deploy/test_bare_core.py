@@ -16,7 +16,7 @@ from zeroone.deploy.integer_form import Map
 from zeroone.deploy.runtime import open_session
 from zeroone.utils.checks import InputError
 
-INSTALL = r"^this needs onnx\w*: pip install 'zeroone\[onnx\]'\.$"
+INSTALL = r"^this needs onnx\w*: pip install 'zeroone-nn\[onnx\]'\.$"
 
 
 @pytest.fixture(params=["both", "onnx", "onnxruntime"])
@@ -72,7 +72,7 @@ def test_what_needs_them_says_so(missing, tmp_path, command):
             write_onnx(network, tmp_path / "m.onnx")
         code, _, err = command("export", "m.safetensors", "--to", "onnx", "--out", "m.onnx")
         assert (code, err.count("\n")) == (2, 1)
-        assert "pip install 'zeroone[onnx]'" in err
+        assert "pip install 'zeroone-nn[onnx]'" in err
         assert not (tmp_path / "m.onnx").exists()
     if "onnxruntime" in missing:
         with pytest.raises(InputError, match=INSTALL):

@@ -67,7 +67,7 @@ def test_no_block_raises_f(seed):
 def test_no_block_raises_f_with_the_softmax_head_or_conjugate_gradients(seed):
     for head, v_solver in ((SoftmaxCE(), "factor"), (None, "cg")):
         solver = small_solver(seed, head, v_solver=v_solver, cg_tol=1e-12)
-        values = [solver.terms.total(solver.weights)]
+        values = [solver.terms.total(solver.settings)]
         for _ in range(3):
             values += [block["F"] for block in solver.sweep().blocks]
         assert all(b <= a + 1e-9 * max(1, values[0]) for a, b in pairwise(values))

@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from zeroone import Step, ZeroOneClassifier, from_torch, load, to_torch
+from zeroone import (
+    IntegerModel,
+    Step,
+    ZeroOneClassifier,
+    compress,
+    from_torch,
+    load,
+    quantise,
+    to_torch,
+)
 from zeroone.data.embedded import load_embedded
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import make_head
@@ -24,6 +33,20 @@ PLANS = {
     "average": ((1, 8, 8), ("conv3x3:4:average2", 6)),
     "residual": ((1, 8, 8), ("conv3x3:4:pad1", "conv3x3:4:pad1", "conv3x3:4:pad1:skip2:max2", 6)),
 }
+
+
+@pytest.mark.parametrize("take", [to_torch, quantise, compress])
+def test_only_networks_are_converted(take):
+    data = load_embedded("breast-cancer")
+    classifier = ZeroOneClassifier((3,), epochs=1)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"not ZeroOneClassifier; of a fitted .* network_\.$"):
+            take(classifier)
+        classifier.fit(data.X, data.y)
+    with pytest.raises(InputError, match=r"^this takes a zeroone\.Network, not IntegerModel\.$"):
+        take(IntegerModel(quantise(classifier.network_)))
+    with pytest.raises(InputError, match="made of what quantise returns, not of Network"):
+        IntegerModel(classifier.network_)
 
 
 def build(name, dtype=torch.float64):

@@ -56,6 +56,17 @@ def test_a_saved_network_comes_back_to_the_bit(tmp_path, head, bias, dtype):
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 
 
+def test_heads_and_layers_by_their_names():
+    assert isinstance(Network.dense([4, 6, 3], "softmax").head, SoftmaxCE)
+    network = Network.build((1, 8, 8), ["conv3x3:4:max2", 9], 3, "hardmax")
+    assert isinstance(network.head, HardmaxMSE)
+    assert [op.n_out for op in network.operators] == [4, 9, 3]
+    with pytest.raises(InputError, match="unknown head 'softmx'; choose from hardmax, softmax"):
+        Network.dense([4, 6, 3], "softmx")
+    with pytest.raises(InputError, match="widths begin with the inputs and end with the classes"):
+        Network.dense([4], "softmax")
+
+
 def test_probabilities_sum_to_one_and_share_ties():
     network = make()
     for op in network.operators:

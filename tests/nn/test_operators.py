@@ -100,13 +100,13 @@ def test_whole_sweeps_run_on_a_convolution(rng, bias, pool):
     network = Network([below, above], HardmaxMSE(0.5))
     settings = ExactSettings(tau=0.1, pi=0.05, gamma=0.01, lam=1e-3, cg_tol=1e-12, pgm_steps=5)
     solver = ExactBCD(network, X, y, settings)
-    values = [solver.terms.total(solver.weights)]
+    values = [solver.terms.total(solver.settings)]
     for _ in range(10):
         values += [block["F"] for block in solver.sweep().blocks]
     assert all(b <= a + 1e-9 for a, b in pairwise(values))
     assert values[-1] < values[0]
-    assert solver.terms.total(solver.weights) == pytest.approx(
-        evaluate(network, solver.U, solver.V, y).total(solver.weights)
+    assert solver.terms.total(solver.settings) == pytest.approx(
+        evaluate(network, solver.U, solver.V, y).total(solver.settings)
     )
     residuals = solver.residuals()
     assert set(residuals) == {"U_h", "W", "V", "U"}

@@ -71,7 +71,7 @@ def test_all_other_batches_run_one_graph(backend):
     compiled = torch.compile(seeded(mlp), backend=backend)
     losses(compiled, BCD(compiled, 25), 25)
     assert backend.graphs == 1
-    assert backend.calls == 25 - len({*EARLY, 16})
+    assert backend.calls == 25 - len({*EARLY, 10, 20})
 
 
 @pytest.mark.filterwarnings("ignore")

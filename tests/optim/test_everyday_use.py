@@ -73,9 +73,14 @@ def test_a_layer_that_was_frozen_when_bcd_was_made():
 
 
 def test_frozen_parts_may_have_16_bits():
-    model = nn.Sequential(seeded(mlp, 20, 20).bfloat16().requires_grad_(False), *seeded(mlp))
-    model[0].forward = lambda x: x
+    class Halved(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.bfloat16()).float()
+
+    model = nn.Sequential(Halved(20, 20).bfloat16().requires_grad_(False), *seeded(mlp))
+    before = model[0].weight.clone()
     train_batches(model, *problem(), 3)
+    assert torch.equal(model[0].weight, before)
 
 
 def test_adam_is_mentioned_once(caplog):
@@ -83,7 +88,7 @@ def test_adam_is_mentioned_once(caplog):
     with caplog.at_level(logging.WARNING, "zeroone"):
         train_batches(model, *problem(), 3)
     assert [r.getMessage() for r in caplog.records] == [
-        "Adam trains what is no W block: 1.weight, 1.bias (strict=True refuses it)."
+        "Adam trains parameters without a W block: 1.weight, 1.bias (strict=True refuses them)."
     ]
 
 

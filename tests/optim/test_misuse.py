@@ -79,7 +79,7 @@ def test_nothing_to_train():
 
 
 def test_strict_takes_weights_only():
-    with refused("strict: 1.weight, 1.bias belong to no W block"):
+    with refused("strict: 1.weight, 1.bias have no W block"):
         BCD(normed(), 10, strict=True)
     BCD(seeded(mlp), 10, strict=True)
     model = seeded(normed)
@@ -143,7 +143,7 @@ def test_a_model_in_evaluation_mode():
     with refused(r"call model.train\(\)"):
         for _ in range(10):
             train_batch(model, bcd, X, y)
-    assert bcd.k == 16  # the next batch that is observed
+    assert bcd.k == 20  # the next batch that is observed
 
 
 def test_a_model_that_is_not_the_one_that_is_trained():
@@ -216,13 +216,13 @@ def test_settings_that_cannot_be(settings, pattern):
 def test_groups_that_cannot_be():
     model = seeded(mlp)
     first = {"params": [model[0].weight], "move": 0.1}
-    with refused("0.weight is no trainable W block, or is in two groups"):
+    with refused("0.weight is not a trainable W block, or is in two groups"):
         BCD(model, 10, groups=[first, first])
-    with refused("a parameter is no trainable W block"):
+    with refused("a parameter is not a trainable W block"):
         BCD(model, 10, groups=[{"params": [nn.Parameter(torch.zeros(3))]}])
     with refused("unknown weights"):
         BCD(model, 10, groups=[{**first, "weights": "quaternary"}])
-    with refused("1.weight is no trainable W block"):
+    with refused("1.weight is not a trainable W block"):
         model = normed()
         BCD(model, 10, groups=[{"params": model[1].parameters()}])
 
@@ -294,7 +294,11 @@ def test_the_window_is_there_from_the_first_batch_on():
 def test_a_trained_model_can_be_pickled():
     model = seeded(mlp)
     train_batches(model, *problem(), 20)
-    torch.save(model, io.BytesIO())
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    X, y = problem()
+    assert error(torch.load(file, weights_only=False), X, y) == error(model, X, y)
 
 
 def test_a_copy_of_the_model_is_not_observed():
@@ -314,7 +318,9 @@ def test_layers_may_be_called_by_keyword():
         def forward(self, x):
             return self.b(input=self.step(self.a(input=x)))
 
-    train_batches(seeded(Named), *problem(), 12, keep=0.5)
+    model = seeded(Named)
+    train_batches(model, *problem(), 12, keep=0.5)
+    assert model.a.out_features == model.b.in_features == 8
 
 
 def test_attention_is_left_to_adam():

@@ -171,7 +171,7 @@ def test_lam_is_a_price_and_empties_columns_of_inputs():
     """Over four starts: the higher the price, the fewer units and inputs are left."""
     X, y = problem()
     widths, dead = [], []
-    for lam in (0.15, 0.2, 0.3):
+    for lam in (0.2, 0.3, 0.4):
         widths.append(0)
         dead.append(0)
         for seed in range(4):

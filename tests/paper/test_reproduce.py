@@ -200,4 +200,7 @@ def test_single_images_keep_their_probabilities(quick):
     assert len(images["probabilities"]) == len(images["levels"]) == 3
     for level in images["probabilities"]:
         assert all(sum(shares) == pytest.approx(1, abs=1e-5) for shares in level)
+    assert images["levels"][0] == 0
+    clean, *noisy = images["probabilities"]
+    assert all(level != clean for level in noisy)
     assert record["settings"]["images"] == [0, 1]

@@ -1,5 +1,6 @@
-"""The way of a batch from the command line to the first product of its forward pass is short."""
+"""A batch takes the documented way from the command line to its first product, a short one."""
 
+import re
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,10 @@ def test_a_batch_passes_few_files_and_returns_to_no_folder(command, monkeypatch,
     words = ("--data", "digits", "--hidden", "8", "--epochs", "1", "--quiet", "--out", tmp_path)
     code, _, err = command("train", *words)
     assert (code, err) == (0, "")
-    assert len(set(stacks[0])) <= 15
+    way = list(dict.fromkeys(map(str, stacks[0])))
+    text = (ROOT.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^```text\n(cli/.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert [line.split()[0] for line in listed.splitlines()] == way
+    assert len(way) <= 15
     folders = [folder for folder, _ in groupby(path.parent for path in stacks[0])]
     assert len(folders) == len(set(folders))

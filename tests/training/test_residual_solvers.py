@@ -271,7 +271,7 @@ def test_the_state_of_the_exact_solver_is_complete():
     for _ in range(2):
         whole.sweep()
     other.restore({name: T.clone() for name, T in whole.state().items()})
-    assert other.terms.total(other.weights) == pytest.approx(whole.terms.total(whole.weights))
+    assert other.terms.total(other.settings) == pytest.approx(whole.terms.total(whole.settings))
     for solver in (whole, other):
         solver.sweep()
     pairs = zip(whole.network.links, other.network.links, strict=True)

@@ -155,6 +155,8 @@ X, y = np.random.default_rng(0).normal(size=(8, 3)), np.array([0, 1] * 4)
         (X, y[:-1], "X has 8 rows but y has 7 labels"),
         (X, y[:, None], "y must be a vector"),
         (X, np.where(y == 0, np.nan, 1.0), "y contains NaN"),
+        (X, X[:, 0], "y holds continuous numbers, such as 0.12.*cut the numbers into classes"),
+        (X, [2**63, 2**63 + 1, -1, 1] * 2, "numbers that float64 rounds: give them as strings"),
         (X, np.array([None] * 8), "labels must be numbers or strings"),
     ],
 )

@@ -149,6 +149,44 @@ def test_half_sums(made):
     assert difference(first, second) == 0
 
 
+DIFFERENCES = {
+    "seed": ({"options": {"seed": 1}}, "seed (1, not 0), train data, validation data"),
+    "epochs": ({"options": {"epochs": 3}}, "epochs (3, not 2)"),
+    "move": ({"options": {"move": 0.5}}, "move (0.5, not 0.08)"),
+    "width": ({"options": {"hidden": (31, 20)}}, "hidden ((31, 20), not (30, 20))"),
+    "X": ({"change": "X"}, "in validation data"),
+    "y": ({"change": "y"}, " data"),
+    "rows": ({"change": "rows"}, "train data, train samples (1148, not 1149)"),
+    "classes": ({"change": "classes"}, "classes, test data, test samples (none, not 360)"),
+    "test": ({"change": "test"}, "test data"),
+    "code": ({"change": "code"}, "in code of zeroone: all"),
+    "scores": ({"arguments": {"scores": False}}, "scores (False, not True)"),
+    "shards": ({"data": "uneven"}, "shards ([20, 680, 5, 695, 37], not [287,"),
+    "nan": ({"change": "nan"}, "rank 2 cannot begin: X contains NaN"),
+    "body": ({"initial": {"epochs": 1}}, "initial epochs (1, not 2)"),
+}
+
+
+def test_ranks_that_would_not_train_alike_are_refused(tmp_path):
+    """In the same sentence by all ranks, and nothing is written."""
+    shard(load_embedded("digits"), tmp_path / "even", 5)
+    uneven(tmp_path / "uneven")
+    jobs = {}
+    for name, (other, _) in DIFFERENCES.items():
+        jobs[name] = {"data": "digits", "options": STOCHASTIC, "on_last": other}
+    jobs["shards"] |= {"data": str(tmp_path / "even")}
+    jobs["shards"]["on_last"] = {"data": str(tmp_path / "uneven")}
+    jobs["body"] |= {"initial": {"body": "tiny", "epochs": 2}, "out": str(tmp_path / "out")}
+    found = run_ranks(3, jobs, tmp_path)
+    for name, (_, what) in DIFFERENCES.items():
+        (sentence,) = {refused.get("refusal", "completed") for refused in found[name]}
+        assert what in sentence
+        if "cannot begin" not in what:
+            assert sentence.startswith("rank 2 differs from rank 0 in ")
+            assert sentence.endswith(": all must train alike.")
+    assert not list(tmp_path.glob("out*/**/*.*"))
+
+
 def test_another_number_of_ranks_goes_on(tmp_path):
     """A state is of all ranks: two begin, four go on, one ends."""
     ends = []

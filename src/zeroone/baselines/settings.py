@@ -38,4 +38,5 @@ class BaselineSettings:
         if self.body is not None:
             one_of("body", self.body, BACKBONES)
         positive("learning_rate", self.learning_rate)
-        share("smoothing", self.smoothing)
+        if share("smoothing", self.smoothing) == 1:
+            raise InputError("smoothing must be below 1, got 1.")

@@ -1,6 +1,7 @@
 """The command line: arguments and exit codes. What a command does is in ``zeroone.commands``."""
 
 import errno
+import io
 import os
 import sys
 from itertools import pairwise
@@ -10,7 +11,7 @@ import click
 
 from zeroone.cli.lazy import Group, LazyCommand
 from zeroone.utils.checks import InputError, printable
-from zeroone.utils.malloc import keep_freed_memory
+from zeroone.utils.malloc import enough_memory, keep_freed_memory
 from zeroone.version import __version__
 
 __all__ = ["app", "main"]
@@ -76,8 +77,11 @@ def main() -> None:
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a label may have letters that it cannot print
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(standalone_mode=False, prog_name="zeroone")
+        with enough_memory():
+            app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
         print(f"zeroone: interrupted{_hint(sys.argv[1:])}.", file=sys.stderr)
         sys.exit(130)
@@ -94,10 +98,6 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
             raise
         sys.exit(_complain(f"cannot write the output: {error.strerror}."))
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
-            raise
-        sys.exit(_complain("there is not enough memory for a network of this size."))
     sys.exit(0)
 
 

@@ -67,7 +67,8 @@ def train(
     backbone = _backbone_options(body, initial_epochs, initial_batch, initial_rate)
     chosen = _settings(preset, settings, backbone)
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
-        split = load_data(data, data_dir=data_dir, label=label)
+        with team.agree():
+            split = load_data(data, data_dir=data_dir, label=label)
         place = {"out": out, "name": data, "resume": resume, "team": team}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
     if run is not None and team.is_first:
@@ -149,7 +150,7 @@ def _run(
     else:
         if backbone:  # its layers are 0/1, too
             layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
-            settings = replace(settings, hidden=(*layers, *settings.hidden))
+            settings = replace(settings, hidden=(*layers, *settings.layers))
         with stages("training", quiet=quiet) as (callbacks,):
             place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
             run = train_network(split.X, split.y, settings, **place)

@@ -59,14 +59,28 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
     labels = _label_vector(y, n_samples)
     if labels.dtype.kind not in "biufU":
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError("y contains NaN or infinity.")
+    if labels.dtype.kind == "f":
+        refuse_continuous(labels, "y")
+        if np.abs(labels).max(initial=0) >= 1 / np.finfo(labels.dtype).eps:
+            raise InputError(f"y holds numbers that {labels.dtype} rounds: give them as strings.")
     if not is_real_text(labels):
         raise InputError("a label is not text that a file can hold (UTF-8): rename it.")
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise InputError(f"y holds one class only ({classes[0]!s}); training needs at least two.")
     return torch.tensor(codes, dtype=torch.long), classes.tolist()
+
+
+def refuse_continuous(labels: NDArray[Any], what: str) -> None:
+    """Refuse numbers that are the target of a regression, not labels of classes."""
+    if not np.isfinite(labels).all():
+        raise InputError(f"{what} contains NaN or infinity.")
+    broken = labels[labels != np.rint(labels)]
+    if len(broken):
+        raise InputError(
+            f"{what} holds continuous numbers, such as {broken[0]!s}, but labels name classes: cut "
+            f"the numbers into classes, or give them as words."
+        )
 
 
 def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:

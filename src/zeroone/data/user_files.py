@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.data.splits import Split, is_real_text
+from zeroone.data.splits import Split, is_real_text, refuse_continuous
 from zeroone.utils.checks import InputError, check_file, nearest, need_extra
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -210,10 +210,20 @@ def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
             f"{path}: {len(missing)} samples have no label in {name!r}, the first is sample "
             f"{missing[0]}."
         )
-    try:
+    if all(map(_is_plain_integer, cells)):
         return np.array([int(cell) for cell in cells])
+    if all(map(_is_number, cells)):
+        numbers = np.array([float(cell) for cell in cells])
+        refuse_continuous(numbers, f"{path}: the label column {name!r}")
+    return np.array(cells)
+
+
+def _is_plain_integer(cell: str) -> bool:
+    """Tell whether an integer of 64 bits is written as Python does: "007" is a class of its own."""
+    try:
+        return str(int(cell)) == cell and abs(int(cell)) < 2**63
     except ValueError:
-        return np.array(cells)
+        return False
 
 
 def load_image_folder(folder: Path) -> Split:

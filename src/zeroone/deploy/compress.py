@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zeroone.analysis.counts import alive_units
 from zeroone.nn.layers import Link
-from zeroone.nn.network import Network
+from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Conv2d, Dense
 
 SURELY = 1e-5  # relative to the sum of a unit's weights: rounding hides smaller constants
@@ -29,7 +29,7 @@ def compress(network: Network, *, fold: bool = False) -> Network:
             integers are not rounded.
 
     """
-    small = deepcopy(network)
+    small = deepcopy(check_network(network))
     for i in range(1, len(small.layers)):
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)

@@ -22,9 +22,8 @@ from zeroone.deploy.integer_form import (
     weight_bits,
 )
 from zeroone.deploy.runtime import IntegerModel
-from zeroone.nn.heads import make_head
 from zeroone.nn.layers import MOST_SIDE, naming
-from zeroone.nn.network import Network, are_labels, is_text
+from zeroone.nn.network import Network, are_labels, head_of, is_text
 from zeroone.nn.network import load as load_network
 from zeroone.nn.pooling import POOLS
 from zeroone.utils.checks import InputError, count, one_of
@@ -137,9 +136,10 @@ def read_integers(path: Path) -> IntegerNetwork:
             with naming(f"layer {i + 1}"):
                 stages.append(_read_stage(header["stages"][i], tensors, i, room))
             room -= sum(m.weights.size for m in stages[-1].maps)
-        head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
         inputs, names = _read_inputs(header, tensors), header.get("features")
-        return IntegerNetwork(inputs, stages, header["classes"], head, header["unit"], names)
+        return IntegerNetwork(
+            inputs, stages, header["classes"], head_of(header), header["unit"], names
+        )
     except InputError as error:
         raise InputError(f"{path} is not a usable model of integers: {error}") from None
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:

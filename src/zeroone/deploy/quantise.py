@@ -25,7 +25,7 @@ from zeroone.deploy.integer_form import (
     largest_sums,
 )
 from zeroone.nn.inputs import check_inputs, check_width
-from zeroone.nn.network import Network
+from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Conv2d, Operator
 from zeroone.nn.pooling import AvgPool
 from zeroone.nn.scaling import InputRange
@@ -48,7 +48,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         InputError: The network has no integer form, or the range of its inputs is unknown.
 
     """
-    _check(network)
+    _check(check_network(network))
     small = compress(network, fold=True)
     ranges = small.scaling.inputs
     if like is not None:

@@ -1,7 +1,7 @@
 """Run an integer network: in ONNX Runtime, in compiled kernels where they are faster, or in numpy.
 
-ONNX Runtime is an extra (``pip install 'zeroone[onnx]'``). Without it, kernels take over where they
-exist and numpy does the rest. The scores are the same to the bit.
+ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). Without it, kernels take over where
+they exist and numpy does the rest. The scores are the same to the bit.
 """
 
 import os
@@ -35,6 +35,9 @@ class IntegerModel:
     """
 
     def __init__(self, network: IntegerNetwork, threads: int | None = None) -> None:
+        if not hasattr(network, "stages"):
+            name = type(network).__name__
+            raise InputError(f"an IntegerModel is made of what quantise returns, not of {name}.")
         self.network, self.threads = network, threads
         self._singles = 0  # samples that came one by one
 

@@ -17,8 +17,8 @@ from zeroone.utils.parallel import ALONE, Team
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The four weights of F, and the numbers that the sub-problems derive from them."""
+class Coefficients:
+    """The four coefficients of F, and what the sub-problems derive from them."""
 
     lam: float
     gamma: float
@@ -50,19 +50,19 @@ class Terms:
     coupling: list[float]  # ||U_i - W_i V_{i-1}||^2 / 2
     activation: list[float]  # ||V_i - step(U_i)||^2 / 2, hidden layers only
 
-    def weighted(self, weights: Weights) -> dict[str, float]:
+    def weighted(self, by: Coefficients) -> dict[str, float]:
         """Return the five terms of F, whose sum is ``total``."""
         return {
             "loss": self.loss,
-            "sparsity": weights.lam * sum(self.columns),
-            "ridge": weights.gamma * sum(self.ridge),
-            "coupling": weights.tau * sum(self.coupling),
-            "activation": weights.pi * sum(self.activation),
+            "sparsity": by.lam * sum(self.columns),
+            "ridge": by.gamma * sum(self.ridge),
+            "coupling": by.tau * sum(self.coupling),
+            "activation": by.pi * sum(self.activation),
         }
 
-    def total(self, weights: Weights) -> float:
+    def total(self, by: Coefficients) -> float:
         """Return F."""
-        return sum(self.weighted(weights).values())
+        return sum(self.weighted(by).values())
 
 
 def columns_of(layer: Layer) -> int:

@@ -1,8 +1,9 @@
-"""Algorithm 3 of the paper (label BCD): full batch, outer to inner, every block in closed form.
+"""Run Algorithm 3 of the paper (label BCD) on the full batch, from the output to the input.
 
-One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. The code
-counts layers from 0: operator i maps V[i] to U[i], V[0] is the scaled input, V[i + 1] belongs to
-U[i]. A shortcut S_i is one more W block, updated right after W_i; it gives V[j] a second consumer.
+One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. It solves the U and V
+blocks, and takes proximal gradient steps on the W block. The code counts layers from 0: operator i
+maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i]. A shortcut S_i is one
+more W block, updated right after W_i; it gives V[j] a second consumer.
 """
 
 import math
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from zeroone.exact.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.exact.linalg import damped_gain
-from zeroone.exact.objective import Weights, columns_of, evaluate, ridge_of
+from zeroone.exact.objective import Coefficients, columns_of, evaluate, ridge_of
 from zeroone.exact.penalty import stationarity
 from zeroone.exact.pgm import Phi, lipschitz, pgm
 from zeroone.nn.functional import add_up, step, sum_of_squares
@@ -32,7 +33,7 @@ Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
 
 
 @dataclass(frozen=True)
-class ExactSettings(Weights):
+class ExactSettings(Coefficients):
     """Settings of Algorithm 3. The defaults train the last layer; ``PAPER`` has the printed ones.
 
     Attributes:
@@ -134,12 +135,11 @@ class ExactBCD:
             V0: scaled inputs.
             y: class numbers.
             settings: the settings of the solver.
-            team: the ranks, which hold other samples of the same problem.
+            team: the processes (ranks) that solve the problem together, each with its own samples.
 
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
         self.n_samples = round(team.total(len(y))[0])
-        self.weights: Weights = settings
         self.U: list[Tensor] = []
         self.V = [V0]
         for i, layer in enumerate(network.layers):
@@ -155,7 +155,7 @@ class ExactBCD:
         started, before = time.perf_counter(), self._weights()
         done = Sweep()
         for name in self._update_blocks(done):
-            terms = self.terms.weighted(self.weights)
+            terms = self.terms.weighted(self.settings)
             done.blocks.append({"block": name, "F": sum(terms.values()), **terms})
             if not done.finite:
                 break
@@ -201,20 +201,21 @@ class ExactBCD:
     def _v_solver(self, i: int) -> Callable[[list[Tensor], Tensor], Tensor]:
         """Return the V[i] block as a function of its consumers' targets and step(U[i - 1])."""
         operators = [link.operator for link in self.network.consumers(i)]
-        op, damping, settings = operators[0], self.weights.damping, self.settings
+        op, settings = operators[0], self.settings
+        damping = settings.damping
         if settings.v_solver == "cg" or len(operators) > 1 or not op.is_matrix:
             return lambda T, S: v_step_cg(T, S, operators, damping, tol=settings.cg_tol)
         gain = damped_gain(op.linear, damping)
         return lambda T, S: v_step(T[0], S, op, gain)
 
     def _target(self, link: Link, rows: slice) -> Tensor:
-        """Return what the operator of a link should yield: U less what others add to its layer."""
+        """Return the target of a link's operator: U minus what other links add to the layer."""
         others = [x for x in self.network.into(link.layer) if x.source != link.source]
         U = self.U[link.layer][rows]
         return U - others[0].operator.apply(self.V[others[0].source][rows]) if others else U
 
     def _update_V(self, i: int) -> None:
-        """Update V[i], which operator i takes and step(U[i - 1]) should match."""
+        """Update V[i], the input of operator i, which should match step(U[i - 1])."""
         consumers, solve = self.network.consumers(i), self._v_solver(i)
         coupling, activation = [0.0] * len(consumers), 0.0
         for rows in self._rows():
@@ -233,11 +234,11 @@ class ExactBCD:
     def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
         printed = self.settings.printed
         if i == len(self.U) - 1:
-            mu = self.weights.mu(self.n_samples)
+            mu = self.settings.mu(self.n_samples)
             return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
         pool = self.network.layers[i].pool
         return u_step_pooled(
-            self.V[i + 1][rows], B, self.weights.rho, pool, printed_epsilon=printed
+            self.V[i + 1][rows], B, self.settings.rho, pool, printed_epsilon=printed
         )
 
     def _update_U(self, i: int) -> tuple[Sums, float]:
@@ -267,7 +268,7 @@ class ExactBCD:
         return (cross, rss), flipped / n_bits
 
     def _term_of_U(self, i: int, rows: slice) -> float:
-        """Return the other term with U[i] besides coupling: the loss, or ||V - step(U)||^2 / 2."""
+        """Return U[i]'s term besides the coupling: the loss, or ||V - step(U)||^2 / 2."""
         U = self.U[i][rows]
         if i == len(self.U) - 1:
             return float(self.network.head.losses(U, self.y[rows]).sum())
@@ -349,9 +350,9 @@ class ExactBCD:
     def _u_gap(self, i: int, rows: slice) -> Tensor:
         U, B = self.U[i][rows], self._apply(i, rows)
         if i == len(self.U) - 1:
-            return self.network.head.gap(U, B, self.y[rows], self.weights.mu(self.n_samples))
+            return self.network.head.gap(U, B, self.y[rows], self.settings.mu(self.n_samples))
         pool = self.network.layers[i].pool
-        return u_gap_pooled(U, self.V[i + 1][rows], B, self.weights.rho, pool)
+        return u_gap_pooled(U, self.V[i + 1][rows], B, self.settings.rho, pool)
 
     def _v_gradient(self, i: int, rows: slice) -> Tensor:
         V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
@@ -359,7 +360,7 @@ class ExactBCD:
             link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
             for link in self.network.consumers(i)
         ]
-        return (add_up(pulls) / self.weights.damping + (V - S)).abs()
+        return (add_up(pulls) / self.settings.damping + (V - S)).abs()
 
     def _w_residual(self, link: Link) -> float:
         op, s = link.operator, self.settings

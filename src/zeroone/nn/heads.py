@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zeroone.nn.functional import hardmax, next_up, one_hot
-from zeroone.utils.checks import InputError, not_negative, one_of
+from zeroone.utils.checks import InputError, not_negative, one_of, share
 
 PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
 HEADS: dict[str, "type[Head]"] = {}
@@ -29,10 +29,14 @@ def register_head(head: "type[Head]") -> "type[Head]":
     return head
 
 
-def make_head(kind: str, margin: float = 0.0) -> "Head":
+def make_head(kind: str, margin: float = 0.0, smoothing: float = 0.0) -> "Head":
     """Build the head of that name; a head without a margin ignores it."""
     head = HEADS[one_of("head", kind, HEADS)]
-    return head(margin) if head.has_margin else head()
+    made = head(margin) if head.has_margin else head()
+    if share("smoothing", smoothing) == 1:
+        raise InputError(f"smoothing must be below 1, got {smoothing!r}.")
+    made.smoothing = smoothing
+    return made
 
 
 class Head(ABC):
@@ -40,6 +44,7 @@ class Head(ABC):
 
     kind: ClassVar[str]
     has_margin: ClassVar[bool] = False  # whether it is built with a margin
+    smoothing: float = 0.0  # with which the network was trained
 
     def __init__(self, margin: float = 0.0) -> None:
         self.margin = not_negative("margin", margin)
@@ -233,8 +238,18 @@ class SoftmaxCE(Head):
         return G.square().sum(dim=1) / (2 * mu)
 
     def probabilities(self, U: Tensor) -> Tensor:
-        """Return the softmax."""
-        return torch.softmax(U, dim=1)
+        """Return the softmax q without the smoothing s of the labels.
+
+        Trained on labels smoothed over K classes, q estimates (1 - s) p + s/K. So p is
+        (q - s/K)/(1 - s), but at least s q: never 0, and in the order of the scores.
+        """
+        q, s = torch.softmax(U, dim=1), self.smoothing
+        p = torch.maximum((q - s / q.shape[1]) / (1 - s), s * q)
+        return functional.normalize(p, p=1, dim=1).clamp_min(torch.finfo(p.dtype).tiny)
+
+    def describe(self) -> dict[str, Any]:
+        """Add the smoothing, which probabilities depend on."""
+        return super().describe() | ({"smoothing": self.smoothing} if self.smoothing else {})
 
 
 def _newton_direction(P: Tensor, G: Tensor, mu: float) -> Tensor:

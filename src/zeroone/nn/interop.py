@@ -17,7 +17,7 @@ from zeroone.nn.backbones import Backbone
 from zeroone.nn.chain import Chain, as_operator, side
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import Layer, naming
-from zeroone.nn.network import ClassLabel, Network
+from zeroone.nn.network import ClassLabel, Network, check_network
 from zeroone.nn.operators import Conv2d, Operator, Shape
 from zeroone.nn.pooling import AvgPool, MaxPool, NoPool, Pool
 from zeroone.nn.scaling import Scaling
@@ -57,7 +57,7 @@ class ZeroOneModule(Chain):
 
 def to_torch(network: Network) -> ZeroOneModule:
     """Return a module with copies of the network's weights."""
-    return ZeroOneModule(network).eval().requires_grad_(requires_grad=False)
+    return ZeroOneModule(check_network(network)).eval().requires_grad_(requires_grad=False)
 
 
 def from_torch(

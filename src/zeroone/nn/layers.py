@@ -118,7 +118,9 @@ class LayerPlan:
 
     @classmethod
     def parse(cls, text: Any) -> "LayerPlan":
-        """Read a number of units, or a layer as users write it."""
+        """Read a number of units, or a layer as users write it; a plan stays as it is."""
+        if isinstance(text, cls):
+            return text
         if not isinstance(text, str):
             return cls(count("every hidden width", text, most=MOST_UNITS))
         found = LAYER.fullmatch(text.strip())
@@ -136,6 +138,13 @@ class LayerPlan:
         if not plan.kernel and plan != cls(plan.units, skip=plan.skip):
             raise InputError(f"of all options a dense layer has skip2 only, got {text!r}.")
         return plan
+
+    @classmethod
+    def of(cls, layer: Layer) -> "LayerPlan":
+        """Plan a layer like one that has weights."""
+        operator, pool = layer.operator, layer.pool
+        geometry = {name: getattr(operator, name) for name in operator.geometry}
+        return cls(operator.n_out, **geometry, pool=pool.kind, window=pool.size, skip=layer.skip)
 
     def __str__(self) -> str:
         text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)

@@ -57,7 +57,7 @@ class Network:
     def __init__(
         self,
         layers: Sequence[Layer | Operator],
-        head: Head,
+        head: Head | str,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
         body: Backbone | None = None,
@@ -66,7 +66,7 @@ class Network:
 
         Args:
             layers: the layers, or their operators alone; the last one makes the scores.
-            head: the loss on the scores.
+            head: the loss on the scores, or its name.
             scaling: scales raw inputs; without it they stay as they are.
             classes: the class labels; 0, 1, ... by default.
             body: a backbone that makes features of the scaled inputs for the layers.
@@ -75,7 +75,8 @@ class Network:
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
-        self.head, self.body = head, body
+        self.head = head if isinstance(head, Head) else make_head(head)
+        self.body = body
         self._check_shapes()
         first = self.layers[0].operator.n_inputs
         if body is not None and body.n_features != first:
@@ -106,9 +107,9 @@ class Network:
     def build(
         cls,
         shape_in: Shape,
-        hidden: Sequence[LayerPlan],
+        hidden: Sequence[LayerPlan | int | str],
         n_classes: int,
-        head: Head,
+        head: Head | str,
         *,
         std: float | None = None,
         bias: bool = True,
@@ -119,22 +120,29 @@ class Network:
     ) -> "Network":
         """Return a network with random weights for samples of a shape.
 
-        ``std`` is that of Gaussian weights; biases then start at zero. Without it the start is
-        balanced: every hidden unit is on for about half of the samples, and the scores are small.
+        With ``std``, the weights are Gaussian with this standard deviation, and biases start at 0.
+        Without it, the start is balanced: every hidden unit is on for about half of the samples,
+        and the scores are small.
         """
         draw = gaussian(std, torch.Generator().manual_seed(seed), dtype)
-        layers = build_layers([*hidden, LayerPlan(n_classes)], shape_in, draw, bias=bias)
+        plans = [*map(LayerPlan.parse, hidden), LayerPlan(n_classes)]
+        layers = build_layers(plans, shape_in, draw, bias=bias)
         if std is None:
             balance(layers)
         return cls(layers, head, scaling, classes)
 
     @classmethod
-    def dense(cls, widths: Sequence[int], head: Head, **options: Any) -> "Network":
-        """Return a dense network of these widths (inputs first, classes last), as ``build``."""
+    def dense(cls, widths: Sequence[int], head: Head | str, **options: Any) -> "Network":
+        """Return a dense network of these widths: inputs first, classes last.
+
+        ``options`` go to ``build``.
+        """
         for width in widths:
             count("every layer's width", width)
+        if len(widths) < 2:
+            raise InputError(f"widths begin with the inputs and end with the classes: {widths!r}.")
         n_in, *hidden, n_classes = widths
-        return cls.build((n_in,), [LayerPlan(n) for n in hidden], n_classes, head, **options)
+        return cls.build((n_in,), hidden, n_classes, head, **options)
 
     @property
     def operators(self) -> list[Operator]:
@@ -212,7 +220,10 @@ class Network:
         return self.layers[0].operator.weight.device
 
     def to(self, device: torch.device) -> "Network":
-        """Move all numbers to a device, in place; inputs follow them, results come back."""
+        """Move all tensors to a device, in place.
+
+        Inputs follow. ``scores`` and predictions return to the CPU; ``forward`` and bits do not.
+        """
         for link in self.links:
             link.operator.weight = link.operator.weight.to(device)
         self.scaling = self.scaling.to(device)
@@ -241,7 +252,7 @@ class Network:
         return [i > 0 for i in range(len(self.layers))]
 
     def on_body(self, body: Backbone, scaling: Scaling) -> "Network":
-        """Put layers that took the features of a backbone on the backbone itself."""
+        """Return a network of ``body`` and these layers, which were trained on its features."""
         return Network(self.layers, self.head, scaling, self.classes, body)
 
     def features(self, V: Tensor) -> Tensor:
@@ -276,17 +287,17 @@ class Network:
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the class label of each sample; the first one where several lead."""
+        """Return the class label of each sample; if several classes lead, the first of them."""
         labels: NDArray[Any] = np.asarray(self.classes)[classify(self.scores(X)).numpy()]
         return labels
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the class probabilities of each sample."""
+        """Return the class probabilities of each sample, without the smoothing of the labels."""
         probabilities: NDArray[Any] = self.head.probabilities(self.scores(X)).numpy()
         return probabilities
 
     def inputs(self, X: Any) -> Tensor | SparseRows:
-        """Check raw inputs; bytes and sparse rows stay so until a batch is scaled.
+        """Check raw inputs; bytes stay bytes, and sparse rows sparse, until a batch is scaled.
 
         If the network knows the names of its inputs, it picks the columns of a frame by name.
         """
@@ -302,7 +313,7 @@ class Network:
 
     @property
     def _format_version(self) -> int:
-        """The oldest version that says all of it: an older reader must refuse, not leave out."""
+        """The oldest version that can express the network; readers of older ones must refuse it."""
         if self.scaling.taken is not None:
             return FORMAT_VERSION
         if self.shortcuts:
@@ -337,6 +348,14 @@ class Network:
         return write_tensors(Path(path), MODEL, header, tensors)
 
 
+def check_network(network: Any) -> Network:
+    """Require a network; of a classifier, the user may have forgotten to take it."""
+    if not isinstance(network, Network):
+        hint = "; of a fitted classifier, give its network_" if hasattr(network, "fit") else ""
+        raise InputError(f"this takes a zeroone.Network, not {type(network).__name__}{hint}.")
+    return network
+
+
 def fitting_rows(operators: Sequence[Operator], on_body: bool) -> int:
     """Return how many samples fit into memory together."""
     largest = max(math.prod(op.shape_out) for op in operators)
@@ -349,7 +368,7 @@ def load(path: str | Path) -> Network:
     header, tensors = read_model(Path(path), FORMAT_VERSION)
     try:
         layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
-        head = make_head(header["head"]["kind"], header["head"].get("margin", 0.0))
+        head = head_of(header)
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
         body = None
@@ -364,6 +383,12 @@ def load(path: str | Path) -> Network:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
+
+
+def head_of(header: dict[str, Any]) -> Head:
+    """Build the head that a model file describes."""
+    about = header["head"]
+    return make_head(about["kind"], about.get("margin", 0.0), about.get("smoothing", 0.0))
 
 
 def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
@@ -392,13 +417,13 @@ def _check_loaded(
 
 
 def are_labels(classes: Any) -> bool:
-    """Return whether class labels from a file are plain and distinct, of real text."""
+    """Return whether class labels from a file are numbers or valid text, and distinct."""
     plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
     return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
 
 
 def is_text(label: Any) -> bool:
-    """Return whether a label can be encoded; half a character of UTF-16 cannot."""
+    """Return whether a label can be encoded as UTF-8; a lone surrogate cannot."""
     try:
         str(label).encode()
     except UnicodeEncodeError:

@@ -77,7 +77,7 @@ class _StepFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         U, scale, window = ctx.saved_tensors
-        if ctx.rule == "expected":  # the same as below, in fewer passes over memory
+        if U_RULES[ctx.rule] is expected:  # the same as below, in fewer passes over memory
             inside = U.abs() <= window * scale
             return (grads[0] * inside).div_(scale), None, None, None
         E = U_RULES[ctx.rule](-grads[0], U / scale, window)

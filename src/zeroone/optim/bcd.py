@@ -37,16 +37,16 @@ from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
 from zeroone.utils.checks import InputError, count, positive
 
-EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7, 11), 16  # the batches that are observed
-HALVED = 2000  # batches after which steps are half as large, in a training without an end
-RESIDUAL_DAMPING = 1.0  # of the preconditioner on the side of the units, times their mean variance
-HEAD_END, WINDOW_END = 0.1, 0.5  # to which the last layer's step and the window fall, relatively
-ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # of models in training
+EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
+HALVED = 2000  # in a training without an end, steps are half as large after so many batches
+RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
+HEAD_END, WINDOW_END = 0.1, 0.5  # the last layer's step and the window fall to these shares
+ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # one per model
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
 class DivergedError(InputError):
-    """Some layer no longer gives finite numbers."""
+    """A layer's outputs are no longer finite."""
 
 
 class BCD(Optimizer):
@@ -72,30 +72,31 @@ class BCD(Optimizer):
         """Take charge of a model's trainable parameters.
 
         Args:
-            model: any module whose hidden activations are ``Step`` modules. A compiled or a
-                ``DistributedDataParallel`` model is given as it is called.
-            total_steps: how many batches the training has: all step sizes fall linearly over them.
-                None is for batches without end.
-            move: the root mean square change of a hidden layer's pre-activations in a batch, in
-                units of their own spread; falls linearly to 0.
-            head_step: the share of the W block's solution that layers with no Step after them take;
-                falls to a tenth. The loss must be a mean over the samples of a batch.
-            window: |u| in units of its spread up to which a bit may flip; falls to a half.
+            model: any module whose hidden activations are ``Step`` modules. Pass the model that
+                you call, even if it is compiled or wrapped in ``DistributedDataParallel``.
+            total_steps: the number of batches in the training, over which all step sizes fall.
+                None means that there is no end.
+            move: the root mean square change of a hidden layer's pre-activations per batch,
+                relative to their standard deviation; falls linearly to 0.
+            head_step: the share of the W block's solution that layers without a Step after them
+                take; falls to a tenth. The loss must be a mean over the samples of a batch.
+            window: a bit may flip where |u| is at most this many standard deviations of its unit;
+                falls to a half.
             damping: of the W block, relative to the total variance of the layer's inputs. None
-                chooses by the length of the training: 0.01 for up to 1,000 batches, 0.04 from 2,000
-                on, and in proportion between them.
-            weights: 'real', or 'ternary' or 'binary' weights of the hidden layers, each unit's
-                times a scale that the step ignores.
-            keep: the share of hidden units to keep; the others are removed while training.
-            lam: the price of a unit relative to twice the mean cost of removing one, instead of
-                ``keep``. It empties columns of inputs as well.
+                chooses by the length of the training: 0.01 up to 1,000 batches, 0.04 from 2,000,
+                and linearly in between.
+            weights: 'real', 'ternary' or 'binary' weights in the hidden layers. Few-valued weights
+                have one scale per unit, which the step ignores.
+            keep: the share of hidden units to keep; the others are removed during the training.
+            lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
+                of removing one. It empties input columns as well.
             groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
                 of move, head_step, damping and weights.
-            adam_lr: Adam's rate for parameters that are no W block, such as BatchNorm's; falls
-                linearly to 0.
-            balance: whether the first batch sets the biases: pre-activations get a mean of 0, but
-                for differences of half a spread between units.
-            strict: refuse parameters that are no W block.
+            adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
+                falls linearly to 0.
+            balance: whether the first batch sets the biases. It centres each unit's
+                pre-activations and spreads the thresholds by half a standard deviation.
+            strict: refuse parameters without a W block.
 
         Raises:
             InputError: if the model or a setting cannot be used.
@@ -115,12 +116,12 @@ class BCD(Optimizer):
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
         if not steps and len(self.layers) != 1:  # one layer has no hidden units
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
-        if self.model in ACTIVE:  # of an earlier BCD, which trains it no more
+        if self.model in ACTIVE:  # an earlier BCD hands the model over
             ACTIVE[self.model].detach()
         self.observer = ACTIVE[self.model] = Observer(self.layers, steps)
         self.moments: dict[str, Preconditioner] = {}  # of each layer's inputs
-        self.residuals: dict[str, LowRank] = {}  # of each hidden layer's residuals
-        self._unit_maps: dict[str, UnitMap] = {}  # made of them, until they change
+        self.residuals: dict[str, LowRank] = {}  # second moments of hidden layers' residuals
+        self._unit_maps: dict[str, UnitMap] = {}  # derived from them; cleared when they change
         self.hidden: set[str] = set()  # the layers with a Step after them
         sorted_groups = sort_parameters(self.model, self.layers, list(groups), strict=strict)
         super().__init__(sorted_groups, defaults)
@@ -137,19 +138,19 @@ class BCD(Optimizer):
         self.balance = balance
         self._prepare()
 
-    # Optimizer wraps some methods so that they import torch's compiler, a second of CPU time, when
-    # they are first called. The plain functions do the same.
+    # Optimizer wraps some methods. On their first call the wrappers import torch's compiler, which
+    # takes a second of CPU time. The plain functions do the same without it.
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take a group of parameters; only the constructor may add one."""
+        """Add a group of parameters; only the constructor may do so."""
         if hasattr(self, "_group_of"):
             raise InputError("BCD takes its groups when it is made: BCD(model, n, groups=[...]).")
         plain = Optimizer.add_param_group
         getattr(plain, "__wrapped__", plain)(self, param_group)
 
     def began_with(self, widths: dict[str, int]) -> None:
-        """Of a model that was trained before: how many units layers had, of which ``keep`` counts.
+        """Continue from a pruned model: ``keep`` counts from these widths.
 
-        Inputs whose columns are all 0 stay without weights.
+        Input columns that are empty stay empty.
         """
         for kind in self.layers.values():
             dead = (kind.matrix(kind.weight.data) == 0).all(dim=1)[0]
@@ -160,25 +161,25 @@ class BCD(Optimizer):
 
     @property
     def left(self) -> float:
-        """The share of the training that is left, or what stands for it if there is no end."""
+        """The share of the training that is left, or its substitute if there is no end."""
         if self.total_steps is None:
             return HALVED / (HALVED + self.k)
         return 1 - self.k / self.total_steps
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, and what an observed batch was asked for with them."""
+        """Reset the gradients, and the residuals that were observed with them."""
         for seen in self.observer.seen.values():
             seen.residuals.clear()
         plain = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
         plain(self, set_to_none)
 
     def group_of(self, name: str) -> dict[str, Any]:
-        """The settings of a layer."""
+        """Return a layer's settings."""
         return self._group_of[id(self.layers[name].weight)]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Every W block once, by the gradients of the last backward pass."""
+        """Update every W block from the gradients of the last backward pass."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -202,11 +203,11 @@ class BCD(Optimizer):
     def _prepare(self) -> None:
         """Attach or remove the hooks for the next batch.
 
-        A compiled model runs eagerly while it is observed: its compiled code knows no hooks.
+        A compiled model runs eagerly while it is observed, because compiled code skips hooks.
         """
         done = self.total_steps is not None and self.k >= self.total_steps
         due = self.k in EARLY or self.k % OBSERVE_EVERY == 0
-        if self.removal is not None:  # units leave by fresh moments
+        if self.removal is not None:  # removal costs need fresh moments
             due = due or self.removal.due(self.k + 1)
         if due and not done:
             self.observer.attach(balance=self.balance and self.k == 0)
@@ -217,7 +218,7 @@ class BCD(Optimizer):
             self._eager.do(self._called)
 
     def _take_in(self) -> None:
-        """Update the moments by what the observer saw of this batch."""
+        """Update the moments from the batch that the observer saw."""
         seen = self.observer.seen
         if not seen:
             raise InputError(
@@ -261,7 +262,7 @@ class BCD(Optimizer):
             step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
 
     def _check_first_batch(self) -> None:
-        """Find the hidden layers, and refuse layers that the batch does not train."""
+        """Find the hidden layers and refuse layers that the batch does not train."""
         self.hidden = self.observer.below_a_step()
         trained = {n: k.weight for n, k in self.layers.items() if k.weight.requires_grad}
         for name, weight in trained.items():
@@ -274,10 +275,10 @@ class BCD(Optimizer):
             raise InputError(f"BCD saw no inputs of {name}: call it as a module, in training mode.")
 
     def _take_residuals(self, name: str, found: Seen, k: int) -> None:
-        """Update the second moment of a layer's residuals, in units of each unit's own scale.
+        """Update the second moment of a layer's residuals, each times its unit's scale.
 
-        Otherwise a unit with large weights, whose residuals are small, looks uncorrelated with the
-        others, and runs away. The residuals' common size does not count.
+        Without the scale, a unit with large weights has small residuals, looks uncorrelated with
+        the others and runs away. The residuals' common size does not matter.
         """
         scale = self.state[self.layers[name].weight]["variance"].sqrt()
         rows = gathered(torch.cat(found.residuals, dim=1)) * scale
@@ -288,7 +289,7 @@ class BCD(Optimizer):
         self.residuals[name] = LowRank.observe(rows, past, k, centre=False)
 
     def _update(self, name: str, kind: LayerKind) -> None:
-        """The W block of one layer: its solution, as far as the step size lets it go."""
+        """Move one layer's weights towards the W block's solution, as far as the step size says."""
         group, state = self._group_of[id(kind.weight)], self.state[kind.weight]
         assert kind.weight.grad is not None
         grad = kind.matrix(kind.weight.grad)
@@ -319,22 +320,21 @@ class BCD(Optimizer):
         solution.add_to(W, None if offset is None else offset.view(shape), grad, size)
         if "dead" in state:
             W[:, :, state["dead"]] = 0
-        if W.data_ptr() != weight.data_ptr():  # kernels whose channels come last in memory
-            weight.copy_(W.view(weight.shape))
+        kind.store(weight, W)
         if few_valued:
             self.project(name)
 
     def _unit_map(self, name: str, state: dict[str, Any]) -> UnitMap | None:
-        """What divides a hidden layer's residuals by their own second moment."""
+        """The map that divides a hidden layer's residuals by their second moment."""
         if name not in self._unit_maps and name in self.residuals:
             scale = state["variance"].sqrt()
             self._unit_maps[name] = self.residuals[name].unit_map(RESIDUAL_DAMPING, scale)
         return self._unit_maps.get(name)
 
     def replace(self, module: nn.Module, name: str, data: Tensor) -> None:
-        """Give a module a parameter of another size, with the old one's place and state.
+        """Replace a module's parameter by one of another size, which inherits place and state.
 
-        The old one stays as it is for whoever still holds a graph with it.
+        The old tensor is left intact for graphs that still refer to it.
         """
         self._unit_maps.clear()
         old = getattr(module, name)
@@ -348,9 +348,9 @@ class BCD(Optimizer):
             self._group_of[id(new)] = self._group_of.pop(id(old))
 
     def project(self, name: str) -> None:
-        """Set a layer to the projection of what its W blocks found.
+        """Set a layer's weights to the projection of its latent weights.
 
-        Its bias makes up for what that changes in the mean of the pre-activations.
+        The bias compensates for the change of the pre-activations' mean.
         """
         kind = self.layers[name]
         state, group = self.state[kind.weight], self._group_of[id(kind.weight)]
@@ -360,14 +360,13 @@ class BCD(Optimizer):
         P = project(L.flatten(0, 1), group["weights"]).view_as(L)
         W = kind.matrix(kind.weight.data)
         W.copy_(P)
-        if W.data_ptr() != kind.weight.data_ptr():
-            kind.weight.data.copy_(W.view(kind.weight.shape))
+        kind.store(kind.weight.data, W)
         if state["latent_bias"] is not None and kind.bias is not None:
             shift = ((L - P) @ self.moments[name].mean[:, :, None]).flatten()
             kind.bias.data.copy_(state["latent_bias"] + shift)
 
     def _adam(self) -> None:
-        """Adam for all that is no W block."""
+        """Update all parameters without a W block by Adam."""
         for group in self.param_groups:
             if not group.get("adam"):
                 continue
@@ -384,7 +383,7 @@ class BCD(Optimizer):
                 p.addcdiv_(state["first"], state["second"].sqrt().add_(EPS), value=-size)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next batch depends on, besides the model's own state."""
+        """Everything the next batch depends on, apart from the model's own state."""
         state = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)(self)
         state["bcd"] = {
             "k": self.k,
@@ -398,7 +397,7 @@ class BCD(Optimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict()``; the model's own state is loaded before."""
+        """Continue from ``state_dict()``. Load the model's own state first."""
         if "bcd" not in state_dict:
             raise InputError("the state is of another optimizer, not of BCD.")
         own = state_dict["bcd"]
@@ -424,9 +423,9 @@ class BCD(Optimizer):
         self._prepare()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse: it belongs to one model, by hooks."""
+        """Refuse to be copied: hooks tie it to one model."""
         raise InputError("a BCD cannot be copied or pickled: copy its state_dict().")
 
     def _moved(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors where a layer's weights are."""
+        """Move tensors to the device of a layer's weights."""
         return {key: T.to(self.layers[name].weight.device) for key, T in tensors.items()}

@@ -1,4 +1,4 @@
-"""Compiled modules that run eagerly while a batch is observed: compiled code knows no hooks."""
+"""Run compiled modules eagerly while a batch is observed, because compiled code skips hooks."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 class Eager:
-    """Makes the compiled parts of one model run eagerly for a while; other models stay compiled."""
+    """Makes the compiled parts of one model run eagerly for a while."""
 
     def __init__(self) -> None:
         self._changed: list[tuple[nn.Module, str, Any]] = []

@@ -1,11 +1,11 @@
-"""Which units of a model leave together, and what goes with them, found by probing it.
+"""Probe a model to find which units must leave together, and what leaves with them.
 
-A unit is a row of one layer's weights; it feeds columns of other layers, entries of BatchNorms, and
-so on. Every layer is probed for itself: its outputs are replaced by the number of each unit, those
-of all other layers by 0, and what keeps units apart (Step, BatchNorm) passes on what it gets. The
-numbers that arrive at another layer's columns then say whose units they are, through any pooling,
-flattening, concatenation or sum. Units that are summed leave together. Values that are no numbers
-of units mean that something mixes them, which is refused.
+A unit is a row of one layer's weights. It feeds columns of other layers, entries of BatchNorms, and
+so on. To probe a layer, we replace its outputs by each unit's number and all other layers' outputs
+by 0; modules that keep units apart (Step, BatchNorm) pass their inputs on. The numbers that arrive
+at another layer's columns identify the units, through any pooling, flattening, concatenation or
+sum. Units that are summed leave together. Any other value means that something mixes units, which
+is refused.
 
 Torch-Pruning reads the same dependencies from autograd's graph, with a rule for each operation.
 """
@@ -40,10 +40,9 @@ INPUT, NONE = -2, -1
 class UnitGraph:
     """Labels of units: equal labels leave together.
 
-    units: of each layer, the label of every unit; ``NONE`` for units that must stay
-    columns: of each layer, the label of every column of its matrix; ``INPUT`` for what comes from
-        the model's inputs
-    channels: of each module in between, such as BatchNorm, the label of every channel
+    units: the label of each layer's units; ``NONE`` for units that must stay
+    columns: the label of each layer's columns; ``INPUT`` for columns of the model's inputs
+    channels: the label of each channel of the modules in between, such as BatchNorm
     """
 
     units: dict[str, Tensor] = field(default_factory=dict)
@@ -53,13 +52,13 @@ class UnitGraph:
     @property
     def n_labels(self) -> int:
         """One more than the largest label."""
-        labels = (*self.units.values(), *self.columns.values())  # columns know units that stay
+        labels = (*self.units.values(), *self.columns.values())  # columns list units that stay
         return 1 + max((int(label.max()) for label in labels if len(label)), default=NONE)
 
 
 @dataclass
 class _Arrivals:
-    """What a probe brought to the columns of layers, to modules in between, and to the output."""
+    """What a probe delivered to columns of layers, to modules in between and to the output."""
 
     columns: dict[str, Tensor] = field(default_factory=dict)
     channels: dict[str, Tensor] = field(default_factory=dict)
@@ -67,11 +66,11 @@ class _Arrivals:
     outputs: list[Tensor] = field(default_factory=list)
 
 
-Owners = dict[tuple[str, str], list[Tensor]]  # by place: whose units arrive there, a probe each
+Owners = dict[tuple[str, str], list[Tensor]]  # the units that arrive at a place, by probe
 
 
 def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> UnitGraph:
-    """Probe a model, with the example inputs (args, kwargs) of its forward pass."""
+    """Probe a model with example inputs (args, kwargs) of its forward pass."""
     prober, first = _Prober(model, layers, inputs), 0
     graph, owners = UnitGraph(), Owners()
     fixed: list[Tensor] = []  # units that must stay
@@ -98,7 +97,7 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
             labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
             getattr(graph, what)[place] = labels
     fixed += _mark_inputs(prober.run(None), graph)
-    for what in ("columns", "channels"):  # what is added to a constant stays, as that does
+    for what in ("columns", "channels"):  # units that are added to a constant stay
         for place, constant in getattr(prober.blank, what).items():
             labels = getattr(graph, what).get(place, torch.empty(0))
             fixed.append(labels[(constant != 0) & (labels >= 0)])
@@ -107,7 +106,7 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
 
 
 def _check_arrivals(name: str, n_units: int, arrivals: "_Arrivals") -> None:
-    """Refuse units that arrive nowhere: something uses them in a way that a probe does not show."""
+    """Refuse units that arrive nowhere: a probe does not show how they are used."""
     arrived = torch.cat([*arrivals.columns.values(), torch.empty(0, dtype=torch.long)])
     if not bool(torch.isin(torch.arange(n_units), arrived).all()):
         raise InputError(
@@ -116,7 +115,7 @@ def _check_arrivals(name: str, n_units: int, arrivals: "_Arrivals") -> None:
 
 
 def _follow_groups(name: str, kind: LayerKind, graph: UnitGraph, owners: Owners) -> list[Tensor]:
-    """Tie a depthwise convolution's units to its channels; the units around other groups stay."""
+    """Tie a depthwise convolution's units to its channels; other groups keep their units."""
     found = owners.get(("columns", name), [])
     if not (isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels):
         return [graph.units[name], *(owner[owner >= 0] for owner in found)]
@@ -131,7 +130,7 @@ def _follow_groups(name: str, kind: LayerKind, graph: UnitGraph, owners: Owners)
 
 
 def _mark_inputs(arrivals: "_Arrivals", graph: UnitGraph) -> list[Tensor]:
-    """Mark the columns that take inputs; gives the labels that are added to inputs, and stay."""
+    """Mark columns of inputs; return the labels that are added to inputs and must stay."""
     stay = []
     for place, numbers in arrivals.columns.items():
         from_input = numbers >= 0
@@ -142,7 +141,7 @@ def _mark_inputs(arrivals: "_Arrivals", graph: UnitGraph) -> list[Tensor]:
 
 
 def _fix(graph: UnitGraph, label: Tensor, fixed: Tensor) -> None:
-    """Give every unit its label, or ``NONE`` if it is tied to one that must stay."""
+    """Label every unit, with ``NONE`` if it is tied to one that must stay."""
     stays = torch.zeros(len(label), dtype=torch.bool)
     stays[label[fixed]] = True
     for name, numbers in graph.units.items():
@@ -150,11 +149,11 @@ def _fix(graph: UnitGraph, label: Tensor, fixed: Tensor) -> None:
 
 
 def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
-    """Give the same label, the least, to units that arrive at the same place."""
+    """Give units that arrive at the same place the same label, the smallest."""
     while True:
         before = label.clone()
         for found in places:
-            first = found[0]  # to arrive at each entry
+            first = found[0]  # the first unit at each entry
             for a in found[1:]:
                 both = (first >= 0) & (a >= 0)
                 for x, y in ((first, a), (a, first)):
@@ -179,7 +178,7 @@ class _Prober:
         self.model, self.layers, self.inputs = model, layers, inputs
 
     def run(self, name: str | None) -> _Arrivals:
-        """Where the units of a layer arrive; None is for the model's inputs."""
+        """Find where a layer's units arrive; None stands for the model's inputs."""
         ones, numbers = self._forward(name, number=False), self._forward(name, number=True)
         arrivals = _Arrivals(output=_differ(numbers.outputs, self.blank.outputs))
         for what in ("columns", "channels"):
@@ -201,11 +200,11 @@ class _Prober:
 
     @cached_property
     def blank(self) -> _Arrivals:
-        """What arrives when all layers and inputs give 0: constants."""
+        """What arrives if all layers and inputs are 0: constants."""
         return self._forward("", number=False)
 
     def _forward(self, name: str | None, *, number: bool) -> _Arrivals:
-        """One probe with each unit's number, or with 1 for all of them; "" is for no layer."""
+        """Probe with each unit's number, or with 1 for all units; "" stands for no layer."""
         arrivals = _Arrivals()
 
         def at_layer(own: str, kind: LayerKind) -> Callable[..., Tensor]:
@@ -250,7 +249,7 @@ def _differ(some: list[Tensor], others: list[Tensor]) -> bool:
 
 
 def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
-    """Each unit's number, from 1, at all of its entries; or 1 for all of them."""
+    """Fill each unit's entries with its number, from 1; or all entries with 1."""
     shape = [1] * output.ndim
     shape[dim] = -1
     n = output.shape[dim]
@@ -259,7 +258,7 @@ def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
 
 
 def _keep_larger(places: dict[str, Tensor], name: str, values: Tensor) -> None:
-    """A layer that is used several times has what came in any of them."""
+    """Merge the arrivals of a layer that is called several times."""
     values = values.double().cpu()
     places[name] = values if name not in places else torch.maximum(places[name], values)
 
@@ -270,7 +269,7 @@ def _is_float(value: Any) -> bool:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout; every module's own mode comes back."""
+    """Switch to evaluation mode, then restore each module's own mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

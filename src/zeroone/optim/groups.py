@@ -1,4 +1,4 @@
-"""The parameters of a model, sorted into the groups of BCD: W blocks and what Adam trains."""
+"""Sort a model's parameters into groups: W blocks, and what Adam trains."""
 
 import logging
 from typing import Any
@@ -13,12 +13,12 @@ from zeroone.utils.checks import InputError, not_negative, one_of, positive
 LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
 SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
-# Damping also regularises, so a long training needs more of it: the default by its batches.
+# The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 def inner_model(model: nn.Module) -> nn.Module:
-    """What a compiled or a DistributedDataParallel model wraps."""
+    """Unwrap a compiled or a DistributedDataParallel model."""
     while True:
         wrapped = getattr(model, "_orig_mod", None)
         if wrapped is None and isinstance(model, nn.parallel.DistributedDataParallel):
@@ -29,12 +29,12 @@ def inner_model(model: nn.Module) -> nn.Module:
 
 
 def find_layers(model: nn.Module) -> dict[str, LayerKind]:
-    """The trainable layers that have a W block, by name; shared ones once."""
+    """Return the trainable layers with a W block by name, shared ones once."""
     found: dict[str, LayerKind] = {}
     owners: dict[int, str] = {}
     for name, module in model.named_modules():
         kind = None if isinstance(module, NEVER_CALLED) else layer_kind(module)
-        # Weights that are computed from others (parametrizations) are no parameters.
+        # Parametrized weights are computed from other parameters, so they are not trained here.
         if kind is None or "weight" not in module._parameters or not kind.weight.requires_grad:
             continue
         if id(kind.weight) in owners:
@@ -46,7 +46,7 @@ def find_layers(model: nn.Module) -> dict[str, LayerKind]:
 
 
 def check_group(group: dict[str, Any]) -> None:
-    """Refuse settings of a group that cannot be used."""
+    """Check a group's settings."""
     if group.get("adam"):
         return
     not_negative("move", group["move"])
@@ -58,7 +58,7 @@ def check_group(group: dict[str, Any]) -> None:
 def sort_parameters(
     model: nn.Module, layers: dict[str, LayerKind], given: list[dict[str, Any]], *, strict: bool
 ) -> list[dict[str, Any]]:
-    """Groups of parameters: those with settings of their own, the other W blocks, the rest."""
+    """Return groups: those given with their own settings, other W blocks, and the rest."""
     names = {id(p): name for name, p in model.named_parameters()}
     for name, p in model.named_parameters():
         if not p.is_floating_point():
@@ -82,7 +82,7 @@ def sort_parameters(
         for p in params:
             if blocks.pop(id(p), None) is None:
                 name = names.get(id(p), "a parameter")
-                raise InputError(f"{name} is no trainable W block, or is in two groups.")
+                raise InputError(f"{name} is not a trainable W block, or is in two groups.")
         groups.append({**group, "params": params})
     if blocks:
         groups.append({"params": list(blocks.values())})
@@ -90,10 +90,12 @@ def sort_parameters(
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in known]
     if rest and strict:
         listed = ", ".join(names[id(p)] for p in rest)
-        raise InputError(f"strict: {listed} belong to no W block.")
+        raise InputError(f"strict: {listed} have no W block.")
     if rest:
         listed = ", ".join(names[id(p)] for p in rest)
-        LOG.warning("Adam trains what is no W block: %s (strict=True refuses it).", listed)
+        LOG.warning(
+            "Adam trains parameters without a W block: %s (strict=True refuses them).", listed
+        )
         groups.append({"params": rest, "adam": True})
     if not groups:
         raise InputError("the model has no trainable parameters.")
@@ -101,7 +103,7 @@ def sort_parameters(
 
 
 def default_damping(total_steps: int | None) -> float:
-    """The damping for a training of so many batches; None is for one without an end."""
+    """Return the damping for a training of so many batches; None means without an end."""
     (short, least), (long, most) = SHORT, LONG
     if total_steps is None:
         return most

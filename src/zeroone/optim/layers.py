@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from zeroone.optim.preconditioner import Diagonal, LowRank, Preconditioner
 
-ROWS = 128  # inputs of a layer that are looked at in an observed batch, and residuals
+ROWS = 128  # of inputs and of residuals per layer in an observed batch
 SCATTER = 2654435761  # Knuth's multiplier: consecutive numbers land far apart, modulo 2^32
 
 LAYERS: dict[type[nn.Module], "type[LayerKind]"] = {}
@@ -36,7 +36,7 @@ def register_layer(
 
 
 def layer_kind(module: nn.Module) -> "LayerKind | None":
-    """The kind of a module that has a W block, else None."""
+    """Return the layer kind of a module, or None if it has no W block."""
     for base in type(module).__mro__:
         if base in LAYERS:
             return LAYERS[base](module)
@@ -44,7 +44,7 @@ def layer_kind(module: nn.Module) -> "LayerKind | None":
 
 
 def some_rows(each: int, numbers: Tensor, total: int) -> Tensor:
-    """Some of the rows of samples that have ``each`` rows, scattered over their positions.
+    """Pick some rows of samples with ``each`` rows, scattered over their positions.
 
     See ``LayerKind.rows`` for ``numbers`` and ``total``.
     """
@@ -76,29 +76,34 @@ class LayerKind(ABC):
 
     @property
     def groups(self) -> int:
-        """How many groups of units have inputs of their own."""
+        """The number of groups, whose units have inputs of their own."""
         return 1
 
     @abstractmethod
     def matrix(self, weight: Tensor) -> Tensor:
-        """A view of the weights or of their gradient: (groups, units, columns)."""
+        """Return the weights or their gradient as a view (groups, units, columns)."""
+
+    def store(self, weight: Tensor, W: Tensor) -> None:
+        """Copy a changed matrix back, where ``matrix`` could not return a view."""
+        if W.data_ptr() != weight.data_ptr():
+            weight.copy_(W.view(weight.shape))
 
     @abstractmethod
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
-        """Some of the inputs that meet the columns, about ``ROWS``: (groups, rows, columns).
+        """Pick about ``ROWS`` of the inputs that meet the columns: (groups, rows, columns).
 
-        Also gives the number in x of the sample that each row belongs to.
+        Also return the index in x of each row's sample.
 
         Args:
             x: the samples of this process.
-            numbers: their places in the whole batch. What is picked depends on a sample's place
-                only, so it is the same however the batch is shared out.
-            total: how many samples the whole batch has.
+            numbers: their places in the whole batch. The choice depends on these only, so it does
+                not depend on how the batch is divided among processes.
+            total: the number of samples in the whole batch.
 
         """
 
     def residual_rows(self, residual: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
-        """Some of the residuals of its units, about ``ROWS``: (1, rows, units); see ``rows``."""
+        """Pick about ``ROWS`` of the units' residuals: (1, rows, units); see ``rows``."""
         by_unit = residual.movedim(self.unit_dim, -1)
         each = math.prod(by_unit.shape[1:-1])
         picked = some_rows(each, numbers, total)
@@ -107,7 +112,7 @@ class LayerKind(ABC):
         return by_unit[index][None], picked // max(1, each)
 
     def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:
-        """A copy of the weights, or what is shaped like them, of these units and columns only."""
+        """Copy some units and columns of the weights, or of a tensor of their shape."""
         kept = weight if units is None else weight[units]
         if columns is not None:
             kept = kept.flatten(1)[:, columns].reshape(len(kept), -1, *kept.shape[2:])
@@ -115,16 +120,16 @@ class LayerKind(ABC):
 
     @abstractmethod
     def tell_sizes(self) -> None:
-        """Set the module's own account of its sizes to those of its weights."""
+        """Update the module's size attributes from its weights."""
 
     @abstractmethod
     def columns_of(self, values: Tensor) -> Tensor:
-        """One number a column, from a probe x in which each input channel is constant."""
+        """Return one number per column, from a probe with constant input channels."""
 
 
 @register_layer(nn.Linear)
 class LinearKind(LayerKind):
-    """A dense layer; samples may have several axes, of which the last one meets the weights."""
+    """A dense layer. If samples have several axes, the last one meets the weights."""
 
     unit_dim = -1
 
@@ -153,14 +158,14 @@ class ConvKind(LayerKind):
         return int(self.module.groups)
 
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
-        # Kernels may lie in memory with their channels last: 'reshape' would copy those.
+        # In memory, the channels may come last: such kernels cannot be viewed as they are.
         flat = weight if weight.is_contiguous() else weight.contiguous()
         return flat.view(self.groups, weight.shape[0] // self.groups, -1)
 
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
-        """Patches at one or a few scattered positions of each sample."""
+        """Pick patches at one or a few scattered positions of each sample."""
         module, sides = self.module, []
-        padding = module._reversed_padding_repeated_twice  # of the last axis first, both ends
+        padding = module._reversed_padding_repeated_twice  # the last axis first, both ends
         if any(padding):
             mode = module.padding_mode
             x = functional.pad(x, padding, mode="constant" if mode == "zeros" else mode)
@@ -170,7 +175,7 @@ class ConvKind(LayerKind):
             sides.append(x.shape[2 + d])
         positions = math.prod(sides)
         each = max(1, min(positions, ROWS // max(1, total)))
-        stride = max(1, total // ROWS)  # of large batches not every sample
+        stride = max(1, total // ROWS)  # large batches: not every sample
         samples = (numbers % stride == 0).nonzero().flatten().repeat_interleave(each)
         of_rows = numbers[samples] // stride * each + torch.arange(len(samples)) % each
         at = torch.unravel_index(of_rows * SCATTER % 2**31 % positions, sides)
@@ -203,17 +208,17 @@ class EmbeddingKind(LayerKind):
         return weight.mT[None]
 
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """How often each token came."""
+        """Count each token."""
         counts = torch.bincount(x.flatten(), minlength=len(self.weight))
         return counts.to(self.weight.dtype)[None, None], torch.zeros(1, dtype=torch.long)
 
     def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Its units are the columns of the weight; tokens always stay."""
+        """Copy some units, which are columns of the weight; tokens always stay."""
         return weight.clone() if units is None else weight[:, units].clone()
 
     def tell_sizes(self) -> None:  # noqa: D102
         self.module.num_embeddings, self.module.embedding_dim = self.weight.shape
 
     def columns_of(self, values: Tensor) -> Tensor:
-        """Tokens are inputs: no unit's."""
+        """Return zeros: tokens are inputs, not units."""
         return values.new_zeros(len(self.weight))

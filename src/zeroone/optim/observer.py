@@ -1,7 +1,7 @@
-"""What BCD sees of a batch: the inputs of each layer, the scales and residuals of its outputs.
+"""Observe a batch: each layer's inputs, and the scales and residuals of its outputs.
 
-Hooks are attached for the batches that are observed and removed after them. All other batches run
-as they would without BCD, compiled or not.
+Hooks are attached for observed batches only. All other batches run as they would without BCD,
+compiled or not.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
 from zeroone.utils.checks import InputError
 
-SCALE_MEMORY = 0.85  # what an observation leaves of a unit's variance
-APART = 0.5  # how far apart the thresholds of units start, in units of their scales
-CONSTANT = 1e-12  # variance up to which a unit's pre-activation does not vary
-# Operations of autograd's graph that pass on a common shift of all entries of a unit.
+SCALE_MEMORY = 0.9  # the weight of the past in a unit's running variance
+APART = 0.5  # the initial spread of thresholds, relative to the units' scales
+CONSTANT = 1e-12  # a unit with no more variance than this counts as constant
+# Operations in autograd's graph that pass on a common shift of all of a unit's entries.
 SHIFTED = (
     "MaxPool",
     "AvgPool",
@@ -41,11 +41,11 @@ SHIFTED = (
 
 @dataclass
 class Seen:
-    """What one observed batch showed of a layer, over all calls of it."""
+    """What one observed batch shows of a layer, over all of its calls."""
 
     rows: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)  # of the rows, if samples have weights
-    residuals: list[Tensor] = field(default_factory=list)  # rows on this rank, of all units
+    residuals: list[Tensor] = field(default_factory=list)  # this rank's rows, for all units
     nodes: list[Any] = field(default_factory=list)  # its outputs in autograd's graph
     sums: Tensor | None = None  # of each unit's outputs and of their squares
     count: float = 0.0
@@ -64,12 +64,12 @@ class Observer:
         self.layers, self.steps = layers, steps
         self.seen: dict[str, Seen] = {}
         self._step_nodes: list[Any] = []
-        self._widths: dict[str, int] = {}  # units that each Step saw in this batch
+        self._widths: dict[str, int] = {}  # the number of units that each Step saw in this batch
         self._handles: list[Any] = []
-        self._balanced: set[str] | None = None  # steps, while thresholds are placed
+        self._balanced: set[str] | None = None  # steps whose thresholds the first batch has set
         self._placed: set[str] = set()  # layers below those
-        self._shifts: dict[Any, Tensor] = {}  # what their biases lost, by the nodes made before
-        # Of the next batch: how often samples count, and their places in the batch of all ranks.
+        self._shifts: dict[Any, Tensor] = {}  # subtracted from biases, by the outputs' nodes
+        # For the next batch: the samples' weights and their places in the batch of all ranks.
         self.sample_weight: Tensor | None = None
         self.places: Tensor | None = None
 
@@ -79,7 +79,7 @@ class Observer:
         return bool(self._handles)
 
     def attach(self, *, balance: bool = False) -> None:
-        """Observe from now on; ``balance`` places the thresholds by the first batch."""
+        """Start to observe; ``balance`` sets the thresholds from this batch."""
         self.detach()
         self._balanced, self._placed, self._shifts = (set() if balance else None), set(), {}
         for name, kind in self.layers.items():
@@ -90,13 +90,13 @@ class Observer:
             self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def detach(self) -> None:
-        """Remove all hooks, and forget what was seen."""
+        """Remove all hooks and discard what was seen."""
         for handle in self._handles:
             handle.remove()
         self._handles, self.seen, self._step_nodes, self._widths = [], {}, [], {}
 
     def below_a_step(self) -> set[str]:
-        """The layers whose outputs reach a Step, found in autograd's graph of the batch."""
+        """Return the layers whose outputs reach a Step, according to autograd's graph."""
         layer_of = self._layer_of()
         return {layer_of[node] for node in _below(self._step_nodes) if node in layer_of}
 
@@ -105,7 +105,7 @@ class Observer:
 
     def _layer_hook(self, name: str, kind: LayerKind) -> Any:
         def look(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            mine = module is kind.module  # a copy of the model has the hooks, too
+            mine = module is kind.module  # copies of the model carry the hooks, too
             trains = module.training and torch.is_grad_enabled() and output.requires_grad
             if not (mine and trains):
                 return
@@ -138,10 +138,11 @@ class Observer:
         total: int,
         heavy: Tensor | None,
     ) -> Any:
-        """A hook that keeps some of a layer's residuals; the ranks share them in ``BCD.step``.
+        """Make a hook that keeps some of a layer's residuals; ``BCD.step`` shares them among ranks.
 
-        A sample of weight w has w times its residual. Divided by sqrt(w), its square counts w
-        times. The hook must not know who owns the list: the graph would keep itself alive.
+        The residual of a sample with weight w is w times as large. Divided by sqrt(w), its square
+        counts w times. The hook must not refer to the list's owner, or the graph keeps itself
+        alive.
         """
 
         def look(residual: Tensor) -> None:
@@ -182,15 +183,15 @@ class Observer:
         return look
 
     def _weights_of(self, x: Tensor) -> Tensor | None:
-        """The weights of the samples in x, if there are weights, and samples are its rows."""
+        """Return the weights of x's samples, if there are any and x has one row per sample."""
         weights = self.sample_weight
         return None if weights is None or len(weights) != len(x) else weights
 
     def _shift(self, node: Any, wanted: Tensor) -> Tensor:
-        """Take a shift from the bias of a layer that feeds a Step, if there is one to take it.
+        """Subtract a shift from the bias of a layer that feeds a Step, if one can take it.
 
-        Gives the shift that the Step would see if the batch came again. What earlier layers of a
-        stream have lost already counts; a layer that an earlier Step saw is left alone.
+        Returns the shift that the Step would see if the same batch came again. Shifts of earlier
+        layers in a stream count. A layer that an earlier Step has seen is left alone.
         """
         layer_of = self._layer_of()
         feeding = list(_feeding(node, layer_of))
@@ -214,7 +215,7 @@ class Observer:
 
 
 def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[Any, float]]:
-    """The layers whose outputs are added up in a node, the nearest first, each with a factor."""
+    """Yield the layers whose outputs a node adds up, nearest first, each with its factor."""
     queue = [(node, 1.0)]
     while queue:
         at, factor = queue.pop(0)
@@ -225,7 +226,7 @@ def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[Any, float]]
 
 
 def _shift_factor(node: Any) -> float:
-    """By how much an operation multiplies a common shift of all entries of a unit; 0 if unknown."""
+    """Return by how much an operation multiplies a shift of a whole unit; 0 if unknown."""
     if node is None or not node.name().startswith((*SHIFTED, "MulBackward0")):
         return 0.0
     if not node.name().startswith("MulBackward0"):
@@ -236,12 +237,12 @@ def _shift_factor(node: Any) -> float:
 
 
 def first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a module was called with, by position or by name."""
+    """Return a module's first argument, positional or named."""
     return args[0] if args else next(iter(kwargs.values()))
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """All in the dtypes that tensors have; where autocast is off, or unknown, nothing to do."""
+    """Compute in the tensors' own dtypes, even inside autocast."""
     known = torch.amp.is_autocast_available(device_type)
     if not (known and torch.is_autocast_enabled(device_type)):
         return nullcontext()
@@ -249,7 +250,7 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 def _below(nodes: list[Any]) -> Iterator[Any]:
-    """These nodes of autograd's graph and all below them."""
+    """Yield nodes of autograd's graph and everything below them."""
     stack, done = list(nodes), set()
     while stack:
         node = stack.pop()
@@ -261,10 +262,10 @@ def _below(nodes: list[Any]) -> Iterator[Any]:
 
 
 def thresholds_apart(n: int) -> Tensor:
-    """Where n units start, around 0: evenly spread quantiles of a Gaussian, in no order.
+    """Return n initial thresholds around 0: evenly spaced quantiles of a Gaussian, shuffled.
 
-    Units with their threshold in the middle of the data tell only the sign of a projection; steps
-    at several heights follow it like a staircase.
+    Units whose thresholds all lie in the middle of the data reveal only the sign of a projection;
+    steps at several heights follow it like a staircase.
     """
     golden = (5**0.5 - 1) / 2
     shares = torch.arange(1, n + 1, dtype=torch.float64) * golden % 1
@@ -272,7 +273,7 @@ def thresholds_apart(n: int) -> Tensor:
 
 
 def unit_sums(B: Tensor, dim: int, weights: Tensor | None = None) -> tuple[Tensor, float]:
-    """The sum of each unit's values and of their squares, and how many there are, on all ranks."""
+    """Sum each unit's values and their squares over all ranks; also return their number."""
     others = [d for d in range(B.ndim) if d != dim % B.ndim]
     count = B.numel() / B.shape[dim]
     weighted = B
@@ -288,7 +289,7 @@ def unit_sums(B: Tensor, dim: int, weights: Tensor | None = None) -> tuple[Tenso
 
 
 def unit_moments(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of each unit; what rounding alone may leave counts as 0."""
+    """Return each unit's mean and variance; a variance within rounding error counts as 0."""
     mean, square = sums / count
     variance = square - mean.square()
     rounding = 64 * torch.finfo(variance.dtype).eps * square
@@ -296,14 +297,14 @@ def unit_moments(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Return the number of processes that train together."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def places_in_batch(n: int, known: Tensor | None) -> tuple[Tensor, int]:
-    """Of n samples here: their places in the whole batch, and how many samples it has.
+    """Return this rank's n places in the whole batch, and the size of that batch.
 
-    Unless their places are ``known``, the ranks have one slice each, in their order.
+    Unless the places are ``known``, each rank holds one slice, in the order of the ranks.
     """
     if world_size() == 1:
         return torch.arange(n), n
@@ -314,7 +315,7 @@ def places_in_batch(n: int, known: Tensor | None) -> tuple[Tensor, int]:
 
 
 def gathered_counts(n: int) -> list[int]:
-    """The n of every process."""
+    """Return every process's n."""
     backend = distributed.get_backend()
     device = "cuda" if "nccl" in backend and "gloo" not in backend else "cpu"
     counts = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world_size())]
@@ -323,7 +324,7 @@ def gathered_counts(n: int) -> list[int]:
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """The rows (groups, rows, columns) of all processes, in the order of their ranks."""
+    """Concatenate the rows (groups, rows, columns) of all processes, in the order of ranks."""
     if world_size() == 1:
         return rows
     counts = gathered_counts(rows.shape[1])

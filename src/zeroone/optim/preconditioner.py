@@ -1,17 +1,17 @@
-"""The preconditioner of a W block: what second moments of its inputs and residuals say of a step.
+"""The preconditioner of a W block: second moments of its inputs and residuals.
 
 0/1 inputs have a large common mean and a few strong directions, so plain gradient steps crawl. The
 W sub-problem, min ||E - D (V - m)||^2 + delta ||D||^2 over changes D of the weights, has the
 solution G = E^T (V - m) (Q + delta I)^-1 with the covariance Q of the inputs. A batch is too small
-for its own Q, and a full running Q costs more than the network itself. ``LowRank`` keeps
+to estimate Q, and a full running Q costs more than the network itself. ``LowRank`` keeps
 
     Q = P diag(s) P^T + tail (I - P P^T),
 
-its strongest directions P and the mean variance of all others. Time and memory are linear in the
+the strongest directions P and the mean variance of all others. Time and memory are linear in the
 number of inputs. ``Diagonal`` is for one-hot inputs, the tokens of an embedding.
 
-Units that serve the same scores are asked for the same change, so residuals E have few strong
-directions as well. ``LowRank.unit_map`` divides E by its own second moment before the solution;
+Units that serve the same scores receive similar residuals E, so E has few strong directions, too.
+``LowRank.unit_map`` divides E by its own second moment before the W block is solved;
 docs/stochastic.md derives it from the V block.
 """
 
@@ -22,13 +22,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-# Directions that are kept, the mean among them: processors multiply 16 columns as fast as 9.
+# The number of directions, including the mean: processors multiply 16 columns as fast as 9.
 RANK = 16
-MEMORY = 0.97  # what an observation leaves of the past, once there is a past
+MEMORY = 0.98  # the largest weight of the past in a running moment
 
 
 def memory(k: int) -> float:
-    """What observation k leaves of the past."""
+    """Return the weight of the past at observation k."""
     return min(MEMORY, (k + 1) / (k + 10)) if k else 0.0
 
 
@@ -49,7 +49,7 @@ class Solution:
     bias: Tensor | None
 
     def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:
-        """W += size * G and offset += size * its bias, with one size a unit, (groups, units)."""
+        """Add size * G to W and size * bias to the offset, with one size per unit."""
         each = size[:, :, None]
         W.addcmul_(grad, each * self.dense)
         W.baddbmm_(self.left * each, self.right.mT)
@@ -59,9 +59,9 @@ class Solution:
 
 @dataclass
 class Preconditioner(ABC):
-    """Running moments of a layer's inputs; ``tensors`` is what a checkpoint keeps."""
+    """Running moments of a layer's inputs; a checkpoint keeps ``tensors``."""
 
-    mean: Tensor  # of each input, (groups, columns); 0 where the layer has no bias to use it
+    mean: Tensor  # of each input, (groups, columns); 0 if the layer has no bias
 
     @classmethod
     @abstractmethod
@@ -74,40 +74,40 @@ class Preconditioner(ABC):
         centre: bool,
         weights: Tensor | None = None,
     ) -> Self:
-        """The moments after observation k, of rows that count as often as ``weights`` say."""
+        """Return the moments after observation k; ``weights`` say how often each row counts."""
 
     @abstractmethod
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
-        """The solution for gradients (groups, units, columns) and (groups, units)."""
+        """Solve the W block for gradients (groups, units, columns) and (groups, units)."""
 
     @abstractmethod
     def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
-        """These rows of (Q + delta I)^-1 of the first group, (len(columns), all columns)."""
+        """Return some rows of the first group's (Q + delta I)^-1, (len(columns), all columns)."""
 
     @abstractmethod
     def inverse_diagonal(self, damping: float) -> Tensor:
-        """Its diagonal, (groups, columns)."""
+        """Return the diagonal of (Q + delta I)^-1, (groups, columns)."""
 
     @abstractmethod
     def select(self, columns: Tensor) -> Self:
-        """The moments of these columns only."""
+        """Return the moments of some columns."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name."""
+        """Return all tensors by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
 
 @dataclass(frozen=True)
 class DampedInverse:
-    """(Q + delta I)^-1 = c I + P diag(w) P^T, and what every batch needs of it.
+    """(Q + delta I)^-1 = c I + P diag(w) P^T, with everything that ``solve`` derives from it.
 
     c: (groups, 1)
-    right: P, and beside it the mean m where there is a bias, (groups, columns, r)
-    w: for each column of ``right``, 0 for the mean, (groups, 1, r)
-    gains, tail_gain: what the squares of C ``right``, and those of C itself, add to the predicted
-        change, (groups, r, 1) and (groups, 1)
-    mean_along: m^T times ``right``, (groups, 1, r)
-    bias_along: what C ``right`` takes from the bias, (groups, r, 1)
+    right: P, followed by the mean m if there is a bias, (groups, columns, r)
+    w: one value per column of ``right``, 0 for the mean, (groups, 1, r)
+    gains, tail_gain: the coefficients of the squares of C ``right``, and of C itself, in the
+        predicted change, (groups, r, 1) and (groups, 1)
+    mean_along: m^T ``right``, (groups, 1, r)
+    bias_along: the coefficients of C ``right`` in the bias, (groups, r, 1)
     """
 
     c: Tensor
@@ -121,19 +121,19 @@ class DampedInverse:
 
 @dataclass(frozen=True)
 class UnitMap:
-    """I + left right^T on the units of a layer; both factors are (1, units, rank)."""
+    """I + left right^T, a map of a layer's units; both factors are (1, units, rank)."""
 
     left: Tensor
     right: Tensor
 
     def apply(self, E: Tensor) -> Tensor:
-        """Map (1, units, any)."""
+        """Map a tensor (1, units, any)."""
         return torch.baddbmm(E, self.left, (E.mT @ self.right).mT)
 
 
 @dataclass
 class LowRank(Preconditioner):
-    """Q by its strongest directions; one per group of a grouped convolution.
+    """Q by its strongest directions, for each group of a grouped convolution.
 
     basis: the directions P, (groups, columns, rank)
     strength: the variances s along them, (groups, rank)
@@ -155,10 +155,10 @@ class LowRank(Preconditioner):
         centre: bool,
         weights: Tensor | None = None,
     ) -> Self:
-        """Take inputs (groups, samples, columns) into account.
+        """Update the moments from inputs (groups, samples, columns).
 
-        The past, as its directions times their spreads, and the new rows are stacked: the strongest
-        directions of the stack are those of the running covariance.
+        The strongest directions of the running covariance are those of a stack: the past directions
+        times their standard deviations, and the new rows.
         """
         n, columns = rows.shape[1:]
         keep = 0.0 if past is None else memory(k)
@@ -178,7 +178,7 @@ class LowRank(Preconditioner):
         return cls(mean, basis, strength, total)
 
     def damped(self, damping: float, *, bias: bool = False) -> "DampedInverse":
-        """(Q + delta I)^-1, delta = damping times the total variance; made once."""
+        """Return (Q + delta I)^-1 with delta = damping * total variance, computed once."""
         if (damping, bias) not in self._inverses:
             columns, rank = self.basis.shape[1:]
             tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
@@ -207,9 +207,10 @@ class LowRank(Preconditioner):
         return self._inverses[damping, bias]
 
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
-        """With centred sums C = grad - bias_grad m^T, never formed: G = c C + (C P) diag(w) P^T.
+        """Return G = c C + (C P) diag(w) P^T for the centred sums C = grad - bias_grad m^T.
 
-        The predicted change tr(G Q G^T) of each unit follows from C P and the norms of C.
+        C is never formed. Each unit's predicted change tr(G Q G^T) follows from C P and the norms
+        of C.
         """
         inverse = self.damped(damping, bias=bias_grad is not None)
         along = grad @ inverse.right
@@ -227,13 +228,14 @@ class LowRank(Preconditioner):
         return Solution(change.clamp_min_(0), inverse.c[:, :, None], left, inverse.right, bias)
 
     def unit_map(self, damping: float, scale: Tensor) -> "UnitMap":
-        """(Q + delta I)^-1 up to a factor, for moments of residuals times each unit's scale.
+        """Return (Q + delta I)^-1 up to a factor, as a map of unscaled residuals.
 
-        delta is ``damping`` times their mean variance.
+        These are the moments of residuals times each unit's scale; delta is ``damping`` times
+        their mean variance.
         """
         inverse = self.damped(damping / len(scale))
         each = scale.view(1, -1, 1)
-        varies = each > 0  # rounding leaves something in the directions of units that do not
+        varies = each > 0  # rounding errors give constant units a part in the directions
         weighted = self.basis * (inverse.w / inverse.c[:, :, None])
         left = torch.where(varies, weighted / torch.where(varies, each, 1), 0)
         return UnitMap(left, self.basis * each)
@@ -249,7 +251,7 @@ class LowRank(Preconditioner):
         return inverse.c + (self.basis.square() * inverse.w).sum(dim=2)
 
     def select(self, columns: Tensor) -> Self:
-        """The directions lose their other entries; the next observation makes them orthogonal."""
+        """Return the moments of some columns, with orthogonal directions again."""
         left = self.basis[:, columns]
         share = len(columns) / self.basis.shape[1]
         tail = (self.total - self.strength.sum(dim=1)).clamp_min(0)
@@ -261,7 +263,7 @@ class LowRank(Preconditioner):
 
 @dataclass
 class Diagonal(Preconditioner):
-    """For one-hot inputs: Q is nearly the diagonal of the tokens' frequencies.
+    """Q of one-hot inputs: nearly the diagonal of the tokens' frequencies.
 
     frequency: of each token, (1, tokens)
     """
@@ -278,7 +280,7 @@ class Diagonal(Preconditioner):
         centre: bool,  # noqa: ARG003
         weights: Tensor | None = None,  # noqa: ARG003
     ) -> Self:
-        """``rows``: how often each token came, (1, 1, tokens)."""
+        """Update the frequencies from each token's count, ``rows``, (1, 1, tokens)."""
         fresh = rows[:, 0] / rows.sum().clamp_min(1)
         frequency = fresh if past is None else past.frequency.lerp(fresh, 1 - memory(k))
         return cls(torch.zeros_like(frequency), frequency)
@@ -287,7 +289,7 @@ class Diagonal(Preconditioner):
         return 1 / (self.frequency + damping * self.frequency.sum())
 
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
-        """Each token's column for itself."""
+        """Solve for each token's column separately."""
         c = self._inverse(damping)
         none = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, grad.shape[2], 0)
         change = grad.square() @ (self.frequency * c.square())[:, :, None]
@@ -304,14 +306,14 @@ class Diagonal(Preconditioner):
 
 
 def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The ``rank`` leading eigenvectors and eigenvalues of stack^T stack, of each group.
+    """Return each group's ``rank`` leading eigenvectors and eigenvalues of stack^T stack.
 
-    The smaller of the two Gram matrices is decomposed. What has no variance gets a zero direction.
+    The smaller of the two Gram matrices is decomposed. Directions without variance are 0.
     """
     n, columns = stack.shape[1:]
     by_rows = n < columns
     gram = stack @ stack.mT if by_rows else stack.mT @ stack
-    if not bool(gram.isfinite().all()):  # what comes of it is seen as a loss that is not finite
+    if not bool(gram.isfinite().all()):  # the loss will tell
         shape = (len(stack), columns, rank)
         return stack.new_full(shape, torch.nan), stack.new_full(shape[::2], torch.nan)
     values, vectors = torch.linalg.eigh(gram)

@@ -1,9 +1,9 @@
-"""The l2,0 penalty inside stochastic BCD: which units leave, and what the others take over.
+"""The l2,0 penalty in stochastic BCD: which units leave, and how the others compensate.
 
-The prox of the l2,0 penalty in the W block's own metric M = R^-1 would be a search over all sets of
-columns. We take its greedy form: the units whose own removal costs least leave, and the columns
-that stay are changed so that the loss of the whole set is least, which has a closed form (optimal
-brain surgeon: Hassibi and Stork 1993; here for whole columns).
+In the W block's own metric M = R^-1, the prox of the l2,0 penalty would search all sets of columns.
+We take its greedy form: the units that are cheapest to remove leave, and the remaining columns
+change so that the whole set costs least. This has a closed form (optimal brain surgeon, Hassibi and
+Stork 1993, here for whole columns).
 """
 
 import torch
@@ -12,14 +12,14 @@ from torch import Tensor
 from zeroone.optim.preconditioner import Preconditioner
 
 BEGIN, END = 0.1, 0.6  # the part of the training in which units leave
-EVENTS = 40  # how often units may leave, in a whole training
+EVENTS = 40  # the number of removals in a training, if units left throughout
 RIDGE = 8.0  # damping of M, times the mean variance of the inputs
 
 
 def kept_share(keep: float, progress: float) -> float:
-    """The share of units that should be left: from 1 to ``keep``, fast first, then slower.
+    """Return the share of units to keep now: from 1 to ``keep``, fast first, then slower.
 
-    The cubic schedule of Zhu and Gupta (2017).
+    This is the cubic schedule of Zhu and Gupta (2017).
     """
     t = min(max((progress - BEGIN) / (END - BEGIN), 0.0), 1.0)
     return keep + (1 - keep) * (1 - t) ** 3
@@ -37,8 +37,8 @@ def removal_costs(W: Tensor, diagonal: Tensor) -> Tensor:
 def without(W: Tensor, R_gone: Tensor, gone: Tensor) -> Tensor:
     """Solve min tr((X - W) M (X - W)^T) over X with empty columns ``gone``, M = R^-1.
 
-    What the removed columns carried goes to the others, as far as those can carry it:
-    X = W - W_gone (R_gone,gone)^-1 R_gone, where ``R_gone`` has the rows ``gone`` of R.
+    The other columns take over as much as they can: X = W - W_gone (R_gone,gone)^-1 R_gone, where
+    ``R_gone`` has the rows ``gone`` of R.
     """
     X: Tensor = W - W[:, gone] @ torch.linalg.solve(R_gone[:, gone], R_gone)
     X[:, gone] = 0
@@ -48,7 +48,7 @@ def without(W: Tensor, R_gone: Tensor, gone: Tensor) -> Tensor:
 def empty_columns(
     W: Tensor, bias: Tensor | None, moments: Preconditioner, damping: float, gone: Tensor
 ) -> None:
-    """Empty columns of W in place; the others and the bias take over."""
+    """Empty columns of W in place; the others and the bias compensate."""
     X = without(W, moments.inverse_rows(damping, gone), gone)
     if bias is not None:
         bias.sub_((X - W) @ moments.mean[0])

@@ -1,4 +1,4 @@
-"""Units that leave a model while BCD trains it, by ``keep`` or ``lam``."""
+"""Remove units from a model while BCD trains it, by ``keep`` or ``lam``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "scale")
 
 
 class Removal:
-    """Removes units of a model in place: their rows, their columns, and what lies in between."""
+    """Removes units from a model in place: their rows, their columns and what lies between."""
 
     def __init__(self, bcd: "BCD", keep: float | None, lam: float) -> None:
         if keep is not None and lam:
@@ -36,14 +36,14 @@ class Removal:
             raise InputError("lam and keep need to know when the training ends: total_steps.")
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
         self.units = {name: torch.arange(_n_units(bcd, name)) for name in bcd.layers}
-        self.widths: dict[str, int] = {}  # how many units there were that can leave, by layer
+        self.widths: dict[str, int] = {}  # each layer's initial number of removable units
         self.typical: dict[str, float] = {}  # the least mean cost of a unit so far, by layer
         self.graph: UnitGraph | None = None
         self._inputs: Any = None
         self._handle: Any = bcd.model.register_forward_pre_hook(self._remember, with_kwargs=True)
 
     def _remember(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep one sample of the first batch as an example for the probes."""
+        """Keep one sample of the first batch as an example for probes."""
         self._inputs = tree_map_only(
             Tensor, lambda T: (T[:1] if T.ndim else T).detach().clone(), (args, kwargs)
         )
@@ -55,13 +55,13 @@ class Removal:
         return 1 - self.bcd.left >= END + 1 / EVENTS
 
     def due(self, k: int) -> bool:
-        """Whether units may leave after k batches."""
+        """Whether units may leave after batch k."""
         total = self.bcd.total_steps
         assert total is not None
         return k >= BEGIN * total and (k % max(1, total // EVENTS) == 0 or k == total)
 
     def after_batch(self) -> None:
-        """Remove units that are not worth their price, now and then."""
+        """Remove units that are not worth their price, if it is time."""
         if not self.due(self.bcd.k):
             return
         if self._inputs is None:
@@ -99,7 +99,7 @@ class Removal:
             ) from error
 
     def _leaving(self, name: str, costs: Tensor) -> Tensor:
-        """Which of a layer's units leave now, as indices."""
+        """Return the indices of a layer's units that leave now."""
         if self.keep is not None:
             wanted = kept_share(self.keep, 1 - self.bcd.left) * self.widths[name]
             surplus = max(0, len(costs) - max(1, round(wanted)))
@@ -107,22 +107,22 @@ class Removal:
         return self._unpaid(name, costs)
 
     def _unpaid(self, name: str, costs: Tensor) -> Tensor:
-        """With ``lam``: those that cost less to remove than their price.
+        """Return the units whose removal costs less than their price (for ``lam``).
 
-        The price goes by the mean cost, the least so far: by that of the units that are left it
-        would rise with every unit that goes, and a price that never falls empties the layer at once
-        when removals have upset it. The most valuable unit always stays.
+        The price follows the mean cost of the units that are left, but never rises: otherwise each
+        removal would raise it. It may fall: otherwise a layer that removals have upset would lose
+        all of its units at once. The most valuable unit always stays.
         """
         if 1 - self.bcd.left > END:
             return torch.empty(0, dtype=torch.long)
-        mean = float(costs.mean())
+        mean = float(costs[costs > 0].mean().nan_to_num())
         typical = self.typical[name] = min(self.typical.get(name, mean), mean)
         gone = (costs > 0) & (costs <= 2 * self.lam * typical)
         gone[costs.argmax()] = False
         return gone.nonzero().flatten()
 
     def _column_costs(self, name: str) -> Tensor:
-        """Of every column of a layer; changes of hidden units count in units of their scales."""
+        """Return the cost of each column; changes of hidden units are relative to their scales."""
         bcd, kind = self.bcd, self.bcd.layers[name]
         W = kind.matrix(kind.weight.data)
         if name in bcd.hidden:
@@ -132,7 +132,7 @@ class Removal:
         return torch.cat(costs).double().cpu()
 
     def _label_costs(self) -> Tensor:
-        """The cost of each label: that of its columns, in all layers together."""
+        """Return the cost of each label: the sum over its columns in all layers."""
         assert self.graph is not None
         costs = torch.zeros(max(1, self.graph.n_labels), dtype=torch.float64)
         for name, labels in self.graph.columns.items():
@@ -142,7 +142,7 @@ class Removal:
         return costs
 
     def _remove(self, gone: Tensor) -> None:
-        """Take these labels out of the model and of the optimizer's state."""
+        """Remove labels from the model and from the optimizer's state."""
         assert self.graph is not None
         if not len(gone):
             return
@@ -164,7 +164,7 @@ class Removal:
                 self._resize_between(name, (~leaving).nonzero().flatten())
 
     def _empty(self, name: str, columns: Tensor) -> None:
-        """Empty columns of a layer, or of what its projection is made of."""
+        """Empty columns of a layer, or of its latent weights."""
         bcd, kind = self.bcd, self.bcd.layers[name]
         state = bcd.state[kind.weight]
         weight = state.get("latent", kind.weight.data)
@@ -172,12 +172,11 @@ class Removal:
         W = kind.matrix(weight)
         columns = columns.to(W.device)
         empty_columns(W[0], bias, bcd.moments[name], RIDGE / W.shape[2], columns)
-        if W.data_ptr() != weight.data_ptr():
-            weight.copy_(W.view(weight.shape))
+        kind.store(weight, W)
         bcd.project(name)
 
     def _empty_inputs(self, name: str) -> None:
-        """With ``lam``: empty the columns of inputs that are not worth their price, for good."""
+        """Empty the columns of inputs that are not worth their price, for good (for ``lam``)."""
         assert self.graph is not None
         bcd, kind = self.bcd, self.bcd.layers[name]
         group = bcd.group_of(name)
@@ -201,7 +200,7 @@ class Removal:
         state["dead"] = dead
 
     def _resize(self, name: str, units: Tensor | None, columns: Tensor | None) -> None:
-        """Shrink a layer, its moments, and its state."""
+        """Shrink a layer, its moments and its state."""
         bcd, kind = self.bcd, self.bcd.layers[name]
         device = kind.weight.device
         units = None if units is None else units.to(device)
@@ -233,7 +232,7 @@ class Removal:
             )
 
     def _resize_between(self, name: str, stay: Tensor) -> None:
-        """Shrink what has one entry a unit: BatchNorm, PReLU, the scales of a Step."""
+        """Shrink a module with one entry per unit: BatchNorm, PReLU or Step."""
         module = self.bcd.model.get_submodule(name)
         n = len(self.graph.channels[name]) if self.graph is not None else 0
         for key in PER_CHANNEL:
@@ -253,11 +252,11 @@ class Removal:
                 setattr(module, key, len(stay))
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         return {"units": self.units, "widths": self.widths, "typical": self.typical}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from ``state()``."""
+        """Continue from ``state()``."""
         self.units = dict(state["units"])
         self.widths, self.typical = dict(state["widths"]), dict(state["typical"])
 

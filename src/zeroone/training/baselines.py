@@ -47,7 +47,8 @@ def train_baseline(
     sample, for convolutions; ``noise``, ``features`` and ``resume`` are as in ``train``. The folder
     ``out`` holds only the state of the run, which the caller removes once it keeps the result.
     """
-    task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team)
+    known = {"baseline": baseline, "resume": resume, "out": out is None}
+    task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]
     model = start(task, baseline, settings).move(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
@@ -83,7 +84,7 @@ def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> di
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
     """Return a network with torch's own start, drawn from the seed."""
-    widths = [task.n_features, *settings.hidden, len(task.classes)]
+    widths = [task.n_features, *settings.layers, len(task.classes)]
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         model = FloatNetwork(widths, baseline, task.scaling, task.image)

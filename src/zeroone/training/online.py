@@ -16,6 +16,7 @@ from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset, TrainingData
 from zeroone.utils.checks import InputError
+from zeroone.utils.malloc import enough_memory
 
 
 class OnlineLearner:
@@ -31,6 +32,7 @@ class OnlineLearner:
         self.trainer = BCDTrainer(network, settings.stochastic, None, widths=widths)
 
     @classmethod
+    @enough_memory()
     def begin(
         cls,
         X: ArrayLike | Tensor,
@@ -47,6 +49,7 @@ class OnlineLearner:
         task = TrainingData({"train": part}, scaling, known, image=image)
         return cls(make_network(task, settings), settings, fresh=True)
 
+    @enough_memory()
     def learn(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, sample_weight: ArrayLike | None = None
     ) -> float:

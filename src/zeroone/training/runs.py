@@ -1,5 +1,6 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
+import hashlib
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -14,9 +15,9 @@ from zeroone.analysis.counts import counts
 from zeroone.analysis.metrics import Model, error_rates, noise_errors
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.heads import make_head
-from zeroone.nn.layers import Layer, LayerPlan
-from zeroone.nn.network import Network
-from zeroone.nn.operators import Conv2d, Shape
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network, check_network
+from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -29,6 +30,7 @@ from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
 from zeroone.utils.storage import make_folder, remove_leftovers
@@ -74,6 +76,7 @@ class Run:
         return folder
 
 
+@enough_memory()
 def train(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
@@ -112,7 +115,9 @@ def train(
             are trained on these; the resulting network takes X.
         sample_weight: how often each sample counts, for the stochastic solver. Errors count
             every sample once.
-        start: a trained network to start from, with its widths and its scaling; it is copied.
+        start: a trained network to start from, with its scaling; it is copied. Settings that
+            contradict it are refused. ``keep`` counts its units, or those of ``hidden``, if units
+            were removed before.
         feature_names: the names of the inputs, which the model keeps.
         scores: whether to score all parts after every iteration, which on small data takes
             longer than the iteration. If not, only a validation part is scored, and flipped bits
@@ -129,8 +134,13 @@ def train(
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
+    if start is not None:
+        settings = _continuing(settings, check_network(start))
     device = find_device(settings.device)
-    task = TrainingData.prepare(X, y, settings, test, name, image, features, sample_weight, team)
+    known = {"resume": resume, "scores": scores, "out": out is None, "start": _fingerprint(start)}
+    task = TrainingData.prepare(
+        X, y, settings, test, name, image, features, sample_weight, team, **known
+    )
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
@@ -170,16 +180,21 @@ def open_checkpoint(
     """
     checkpoint = Checkpoint(make_folder(out), settings, task)
     team.keep_state_in(checkpoint.path)
-    if not team.is_first:
-        return checkpoint
-    for path in (out / RECORD, out / MODEL, checkpoint.path):
+    with team.agree():
+        if team.is_first:
+            _check_folder(out, checkpoint.path, resume=resume)
+    return checkpoint
+
+
+def _check_folder(out: Path, state: Path, *, resume: bool) -> None:
+    """Remove what an interrupted write left; refuse a folder that does not fit ``resume``."""
+    for path in (out / RECORD, out / MODEL, state):
         remove_leftovers(path)
     if not resume:
         refuse_unfinished(out)
-    elif not checkpoint.path.is_file():
+    elif not state.is_file():
         what = "a finished run" if (out / RECORD).exists() else "no unfinished run"
         raise InputError(f"{out} holds {what}: there is nothing to resume.")
-    return checkpoint
 
 
 def _start(
@@ -192,7 +207,9 @@ def _start(
     if start is None:
         network = make_network(task, settings)
     else:
-        network = deepcopy(check_start(start, task, settings))
+        if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
+            raise InputError("the network to begin with has other inputs or classes than the data.")
+        network = deepcopy(start)
     if feature_names is not None:
         network.name_features(feature_names)
     return network
@@ -217,25 +234,48 @@ def make_network(task: TrainingData, settings: TrainSettings) -> Network:
     )
 
 
-def check_start(start: Network, task: TrainingData, settings: TrainSettings) -> Network:
-    """Require a network for these inputs and classes, with these layers and this head."""
+def _continuing(settings: TrainSettings, start: Network) -> TrainSettings:
+    """Take the layers of a network to begin with; refuse settings that contradict it."""
     if start.body is not None:
         raise InputError("a network on a backbone cannot be trained further.")
-    if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
-        raise InputError("the network to begin with has other inputs or classes than the data.")
-    plans, hidden = settings.plans, start.layers[:-1]
-    alike = len(plans) == len(hidden) and start.head.kind == settings.head
-    if not alike or not all(_is_left_of(layer, p) for layer, p in zip(hidden, plans, strict=True)):
-        raise InputError("the network to begin with has other layers or another head.")
-    if start.dtype != DTYPES[settings.dtype]:
-        raise InputError(f"the network to begin with is of {start.dtype}, not {settings.dtype}.")
-    return start
+    plans = [LayerPlan.of(layer) for layer in start.layers[:-1]]
+    own: dict[str, Any] = {
+        "head": start.head.kind,
+        "dtype": str(start.dtype).removeprefix("torch."),
+        "bias": any(op.bias for op in start.operators),
+        "hidden": tuple(plan.written for plan in plans),
+    }
+    if start.head.has_margin:
+        own["margin"] = start.head.margin
+    if settings.hidden is None:
+        settings = replace(settings, hidden=own["hidden"])
+    for name, value in own.items():
+        given = getattr(settings, name)
+        if given != value and not (name == "hidden" and _has_more_units(settings, plans)):
+            raise InputError(f"the network to begin with has {name}={value!r}, not {given!r}.")
+    return settings
 
 
-def _is_left_of(layer: Layer, plan: LayerPlan) -> bool:
-    """Whether a layer is the planned one, or what pruning left of it."""
-    kernel = layer.operator.kernel if isinstance(layer.operator, Conv2d) else 0
-    return (kernel, layer.skip) == (plan.kernel, plan.skip) and layer.operator.n_out <= plan.units
+def _fingerprint(network: Network | None) -> str | None:
+    """Return a digest of the weights."""
+    if network is None:
+        return None
+    digest = hashlib.sha256()
+    for link in network.links:
+        digest.update(link.operator.weight.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _has_more_units(settings: TrainSettings, plans: list[LayerPlan]) -> bool:
+    """Whether the layers may be what ``keep`` or ``lam`` left of those in the settings."""
+    s = settings.stochastic
+    if settings.solver == "exact" or (s.keep is None and not s.lam):
+        return False
+    planned = settings.plans
+    return len(planned) == len(plans) and all(
+        plan.units <= full.units and replace(plan, units=full.units) == full
+        for plan, full in zip(plans, planned, strict=True)
+    )
 
 
 def _make_learner(
@@ -251,6 +291,7 @@ def _make_learner(
     if settings.solver == "exact":
         mine = part.mine(team)
         V0 = task.scaling.apply(mine.X[:])
+        network.head.smoothing = 0.0  # which an earlier training may have had
         exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
         return Sweeps(exact, part.own_rows(team))
     s = settings.stochastic

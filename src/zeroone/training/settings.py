@@ -18,6 +18,7 @@ from zeroone.utils.checks import InputError, count, not_negative, one_of, positi
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
 SOLVERS = tuple(SOLVER_SETTINGS)
+HIDDEN = (256, 256)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class TrainSettings:
 
     Attributes:
         hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2';
-            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it.
+            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it; None takes two dense
+            layers of 256 units, or the layers of the network to start from.
         solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
             paper).
         head: 'softmax', or 'hardmax' (the paper's).
@@ -48,7 +50,7 @@ class TrainSettings:
 
     """
 
-    hidden: tuple[int | str, ...] = (256, 256)
+    hidden: tuple[int | str, ...] | None = None
     solver: str = "stochastic"
     head: str = "softmax"
     margin: float = 1.0
@@ -73,7 +75,8 @@ class TrainSettings:
         if self.augment != "none" and self.solver == "exact":
             raise InputError("augment is for batches: the exact solver keeps blocks of its own.")
         object.__setattr__(self, "device", str(self.device))
-        object.__setattr__(self, "hidden", _checked_layers(self.hidden))
+        if self.hidden is not None:
+            object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)
         if self.init_std is not None:
@@ -88,9 +91,14 @@ class TrainSettings:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
 
     @property
+    def layers(self) -> tuple[int | str, ...]:
+        """The hidden layers, or the default ones."""
+        return HIDDEN if self.hidden is None else self.hidden
+
+    @property
     def plans(self) -> list[LayerPlan]:
         """The hidden layers, parsed."""
-        return [LayerPlan.parse(layer) for layer in self.hidden]
+        return [LayerPlan.parse(layer) for layer in self.layers]
 
     @property
     def own(self) -> StochasticSettings | ExactSettings:
@@ -131,7 +139,8 @@ class TrainSettings:
     def describe(self) -> dict[str, Any]:
         """Return all settings that affect the result, without those of the other solver."""
         left_out = {"device", *SOLVERS} - {self.solver}
-        return {k: v for k, v in asdict(self).items() if k not in left_out}
+        settings = asdict(self) | {"hidden": self.layers}
+        return {k: v for k, v in settings.items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:
         """Return the same with the solver's settings among the others."""

@@ -29,7 +29,7 @@ class Sweeps:
 
     def start(self) -> dict[str, Any]:
         """Return F by term."""
-        terms = self.solver.terms.weighted(self.solver.weights)
+        terms = self.solver.terms.weighted(self.solver.settings)
         return {"F": sum(terms.values()), **terms, "seconds": 0.0}
 
     def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:

@@ -133,6 +133,7 @@ class BCDTrainer(ModuleTrainer):
         """
         self.network, self.settings, self.total_steps = network, settings, total_steps
         self.probe, self.widths, self.team = probe, widths, team
+        network.head.smoothing = settings.smoothing
         self._stale = False  # whether the network is behind the module
         self._build()
         self.bits = self._bits()

@@ -24,6 +24,7 @@ from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import Rows, select_rows, split_rows
 from zeroone.utils.parallel import ALONE, Share, Team
+from zeroone.utils.records import source
 
 Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
@@ -96,8 +97,9 @@ class Subset:
             return self
         return self.rows(torch.linspace(0, len(self.y) - 1, size).long())
 
+    @cached_property
     def digest(self) -> str:
-        """Return a fingerprint of the samples and class numbers, in their order."""
+        """A fingerprint of the samples and class numbers, in their order."""
         digest = hashlib.sha256(self.written.encode())
         for rows in () if self.written else split_rows(self.X, 4096):
             digest.update(rows.numpy().tobytes())
@@ -136,14 +138,20 @@ class TrainingData:
         features: Features | None = None,
         sample_weight: ArrayLike | Tensor | None = None,
         team: Team = ALONE,
+        **known: Any,
     ) -> "TrainingData":
         """Check raw data, hold out the validation part, fit the scaling on the rest.
 
-        The arguments are those of ``train``. Samples of weight 0 are left out.
+        The arguments are those of ``train``. Samples of weight 0 are left out. The ranks must have
+        the same data and settings, and know the same about all else.
         """
         if sample_weight is not None and features is not None:
             raise InputError("layers on a backbone take no weights of samples.")
-        parts, classes = _split(X, y, test, settings, sample_weight, team)
+        with team.agree() as facts:
+            parts, classes = _split(X, y, test, settings, sample_weight, team)
+            if team.size > 1:
+                known |= {"image": image, "classes": classes, "shards": getattr(X, "sizes", None)}
+                facts.update(settings.flat() | known | _fingerprints(parts))
         raw: dict[str, Subset] = {}
         if features is not None:
             if settings.augment != "none":
@@ -190,12 +198,12 @@ class TrainingData:
     @cached_property
     def digests(self) -> dict[str, str]:
         """The fingerprint of each part, for the state and the record."""
-        return {name: part.digest() for name, part in self.parts.items()}
+        return {name: part.digest for name, part in self.parts.items()}
 
     @cached_property
     def raw_digests(self) -> dict[str, str]:
         """The fingerprint of each part with the raw inputs."""
-        return {name: part.digest() for name, part in self.raw.items()} or self.digests
+        return {name: part.digest for name, part in self.raw.items()} or self.digests
 
     def probe(self, size: int, team: Team = ALONE) -> Tensor:
         """Return some scaled training inputs, the same on all ranks."""
@@ -214,6 +222,13 @@ def known_part(
     """Check inputs and labels for a network to score; an unknown label always counts as wrong."""
     inputs = check_width(check_rows(X, dtype), n_features)
     return Subset(inputs, encode_known_labels(y, classes, len(inputs)))
+
+
+def _fingerprints(parts: dict[str, Subset]) -> dict[str, Any]:
+    """Return what ranks must have in common: data, the package's code, torch."""
+    facts = {f"{name} samples": len(part.y) for name, part in parts.items()}
+    digests = {f"{name} data": part.digest for name, part in parts.items()}
+    return facts | digests | {"code of zeroone": source(), "torch": torch.__version__}
 
 
 def _split(

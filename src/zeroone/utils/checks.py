@@ -103,4 +103,4 @@ def need_extra(extra: str, module: str) -> ModuleType:
         import_module(package)
         return import_module(module)
     except ImportError:
-        raise InputError(f"this needs {package}: pip install 'zeroone[{extra}]'.") from None
+        raise InputError(f"this needs {package}: pip install 'zeroone-nn[{extra}]'.") from None

@@ -20,10 +20,13 @@ from torch import Tensor, nn
 
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import NotEnoughMemoryError
 
 NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # set by torchrun
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
 LONGEST_WAIT = 600.0
+REFUSAL = "refusal"  # the name of a fact: why a rank cannot begin
+SHORT = 30  # letters of a value that a sentence shows; digests are longer
 Value = TypeVar("Value")
 
 
@@ -62,6 +65,14 @@ class Team:
     def first_word(self, value: Value) -> Value:
         """Return the first rank's value on all ranks."""
         return value
+
+    @contextmanager
+    def agree(self) -> Iterator[dict[str, Any]]:
+        """Collect facts in a dictionary; all ranks raise an error if theirs differ.
+
+        So they do if one of them raises an ``InputError`` in the block.
+        """
+        yield {}
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Make the module's gradients the mean over the ranks."""
@@ -133,6 +144,19 @@ class Ranks(Team):
         self.listen(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
 
+    @contextmanager
+    def agree(self) -> Iterator[dict[str, Any]]:
+        """Send the facts to all ranks, which come to the same answer."""
+        facts: dict[str, Any] = {}
+        try:
+            yield facts
+        except InputError as error:
+            facts = {REFUSAL: str(error)}
+        told = {name: str(value) for name, value in facts.items()}
+        everyone: list[Any] = [None] * self.size
+        self.listen(lambda: self._distributed.all_gather_object(everyone, told))
+        _refuse_differences(everyone)
+
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap the module in ``DistributedDataParallel``."""
         whole = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
@@ -187,7 +211,7 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
     """Join the processes that torchrun started; a process without torchrun is alone.
 
     When a rank is lost, the others print one sentence and exit with code 2. When the input is
-    wrong, only the first rank says so.
+    wrong, only the first rank says so; when memory is short, the rank that has too little.
     """
     if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
@@ -214,12 +238,33 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         # The group's threads still wait for the lost rank: an ordinary exit would wait with them.
         print(f"zeroone: {error}", file=sys.stderr, flush=True)
         os._exit(2)
-    except InputError:
-        if not ranks.is_first:
+    except InputError as error:
+        if not ranks.is_first and not isinstance(error, NotEnoughMemoryError):
             raise SystemExit(2) from None
         raise
     else:
         distributed.destroy_process_group()
+
+
+def _refuse_differences(everyone: list[dict[str, str]]) -> None:
+    """Name the ranks that cannot begin, or differ from the first one, and what differs."""
+    refusals = {rank: facts[REFUSAL] for rank, facts in enumerate(everyone) if REFUSAL in facts}
+    for rank, sentence in refusals.items():
+        shared = list(refusals.values()) == [sentence] * len(everyone)
+        raise InputError(sentence if shared else f"rank {rank} cannot begin: {sentence}")
+    first = everyone[0]
+    others = [rank for rank, facts in enumerate(everyone) if facts != first]
+    if not others:
+        return
+    differing: dict[str, str] = {}
+    for facts in (everyone[rank] for rank in others):
+        for name in sorted(first.keys() | facts.keys()):
+            ours, theirs = first.get(name, "none"), facts.get(name, "none")
+            if ours != theirs:
+                short = len(ours + theirs) <= 2 * SHORT
+                differing.setdefault(name, f"{name} ({theirs}, not {ours})" if short else name)
+    who = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {others} differ"
+    raise InputError(f"{who} from rank 0 in {', '.join(differing.values())}: all must train alike.")
 
 
 def _open_store() -> Any:

@@ -1,5 +1,6 @@
 """A run's record as JSON: all that is needed to trust its numbers or to reproduce them."""
 
+import hashlib
 import json
 import math
 import os
@@ -93,11 +94,21 @@ def code() -> str | None:
     return tree + ("+" if changed else "") if tree else None
 
 
+@cache
+def source() -> str:
+    """Return a fingerprint of the package's files, for a comparison with another copy of it."""
+    here, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(path for path in here.rglob("*") if path.suffix in (".py", ".c", ".h")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(here).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
 @cache  # the code that this process has loaded does not change with the files
 def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
+            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
             timeout=10,

@@ -304,7 +304,7 @@ def test_settings_show_the_value_used(runs, tmp_path):
 def test_without_an_extra_the_message_says_what_to_install(runs, tmp_path, monkeypatch, package):
     load_template.cache_clear()
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=r"pip install 'zeroone\[pages\]'"):
+    with pytest.raises(InputError, match=r"pip install 'zeroone-nn\[pages\]'"):
         write_report([runs / "stochastic"], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 

@@ -126,6 +126,6 @@ def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> 
         if name == "train" and held_out:
             _, cut = stratified_cut(part.y.numpy(), held_out, record["settings"]["seed"])
             name, part = "validation", part.rows(cut)  # noqa: PLW2901
-        if part.digest() == digests.get(name):
+        if part.digest == digests.get(name):
             return name, part
     raise InputError(f"{split.name} holds other samples or labels than those of the run.")

@@ -14,17 +14,30 @@ function fromBytes(bytes) {
   return Float32Array.from(bytes, (b) => low + (b / 255) * (high - low));
 }
 
+/** Make numbers sum to 1. */
+function toShares(values) {
+  const total = values.reduce((a, b) => a + b, 0);
+  return values.map((value) => value / total);
+}
+
+/** Undo the smoothing of the labels in training, as SoftmaxCE.probabilities does. */
+function unsmooth(share) {
+  const s = network.smoothing;
+  return Math.max((share - s / network.classes.length) / (1 - s), s * share);
+}
+
 function show(sample) {
   const { scores, bits } = run(network, sample);
   const largest = Math.max(...scores);
   const soft = (s) => Math.exp((s - largest) * network.unit);
   const hard = (s) => (s === largest ? 1 : 0); // leading classes share it
-  const weights = Array.from(scores, network.head === "softmax" ? soft : hard);
-  const total = weights.reduce((a, b) => a + b, 0);
+  const shares = network.head === "softmax"
+    ? toShares(toShares(Array.from(scores, soft)).map(unsmooth))
+    : toShares(Array.from(scores, hard));
   const best = scores.indexOf(largest);
   byId("answer").textContent = network.classes[best];
   [...byId("classes").children].forEach((row, j) => {
-    const share = weights[j] / total;
+    const share = shares[j];
     row.classList.toggle("leads", j === best);
     row.querySelector(".bar span").style.width = `${100 * share}%`;
     row.querySelector(".share").textContent = `${(100 * share).toFixed(1)}%`;

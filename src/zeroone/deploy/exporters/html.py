@@ -76,6 +76,7 @@ def describe(network: IntegerNetwork) -> dict[str, Any]:
         "classes": [str(label) for label in network.classes],
         "unit": network.unit,
         "head": network.head.kind,
+        "smoothing": network.head.smoothing,
         "stages": [_describe_stage(stage) for stage in network.stages],
     }
 

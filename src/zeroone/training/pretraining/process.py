@@ -7,6 +7,7 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ from zeroone.training.runs import MODEL, RECORD, Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
+from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
 
 
+@enough_memory()
 def train_on_body(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
@@ -110,7 +113,11 @@ def make_features(
     dtype count. ``callbacks`` are those of pretraining and of computing features.
     """
     shape = check_image(initial.body, image)
-    initial, digests = _fit(X, y, initial, settings, test, image)
+    with team.agree() as facts:
+        initial, digests = _fit(X, y, initial, settings, test, image)
+        facts.update(settings.flat())
+        facts.update((f"{part} data", digest) for part, digest in digests.items())
+        facts.update((f"initial {name}", value) for name, value in asdict(initial).items())
     training = initial.training(settings)
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
@@ -166,9 +173,8 @@ def _keep(
     identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
     assert isinstance(model.body, nn.Sequential)
     body = Backbone(name, image, model.body, identity)
-    network = Network(
-        [classifier], make_head("softmax"), model.scaling, record["data"]["classes"], body
-    )
+    head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
+    network = Network([classifier], head, model.scaling, record["data"]["classes"], body)
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
     (folder / STATE).unlink()
 
