@@ -25,6 +25,7 @@ from zeroone.data.user_files import find_columns
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError
+from zeroone.utils.memmap import map_file
 
 READERS = {
     ".csv": load_data,
@@ -261,3 +262,17 @@ def test_lines_of_a_record_file_that_are_too_deep(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is not a regular file"):
         read_entries(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("shape", ["-1,", "0,", "2,", "", f"{2**32}, {2**32}", "-2, -1"])
+@pytest.mark.parametrize("kind", ["<U0", "<f8", "|O", "<U-0"])
+def test_headers_of_arrays_that_crash_numpy(kind, shape, tmp_path):
+    """Text of length 0 and a shape of -1 make it divide by 0."""
+    path = tmp_path / "a.npy"
+    header = PLAIN.replace("<f8", kind).replace("2, 2", shape)
+    path.write_bytes(npy(header, data=bytes(8)))
+    if kind == "<f8" and shape == "0,":
+        assert map_file(path).shape == (0,)
+        return
+    with pytest.raises(InputError, match="is missing or damaged"):
+        map_file(path)

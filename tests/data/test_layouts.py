@@ -300,6 +300,20 @@ def test_a_member_of_negative_size_is_refused(tmp_path):
         ArchiveFiles(tmp_path / "a.tar", 10**6)
 
 
+def test_a_member_that_is_not_there_is_refused_at_once(tmp_path):
+    """To skip it, block by block, would take years."""
+    huge = bytearray(member("a").tobuf(tarfile.GNU_FORMAT))
+    huge[124:136] = b"\x80" + (2**60).to_bytes(11, "big")
+    huge[148:156] = b" " * 8
+    huge[148:156] = b"%06o\0 " % sum(huge)
+    pax = member("a")
+    pax.pax_headers = {"size": str(2**60)}
+    for header in (bytes(huge), pax.tobuf(tarfile.PAX_FORMAT)):
+        (tmp_path / "a.tar").write_bytes(header + bytes(10240))
+        with pytest.raises(InputError, match="holds a file that is cut off"):
+            ArchiveFiles(tmp_path / "a.tar", 10**6)
+
+
 def test_a_member_beyond_its_limit_is_refused(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:

@@ -84,7 +84,7 @@ class ArchiveFiles(Files):
             # As a stream: else a member of negative size sends the reader back for ever.
             with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
                 for member in archive:
-                    self._check(member)
+                    self._check(member, len(content))
                     if member.isreg():
                         end = member.offset_data + member.size
                         data = memoryview(content)[member.offset_data : end]
@@ -96,7 +96,8 @@ class ArchiveFiles(Files):
                 f"{path} is not a whole tar archive ({error}): get it again."
             ) from None
 
-    def _check(self, member: tarfile.TarInfo) -> None:
+    def _check(self, member: tarfile.TarInfo, size: int) -> None:
+        """Refuse a member before the reader goes on: to skip what is not there takes for ever."""
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
             what = "path that leaves it"
@@ -104,6 +105,8 @@ class ArchiveFiles(Files):
             what = "link or a device"
         elif member.sparse is not None:
             what = "sparse file"
+        elif member.offset_data + member.size > size:
+            what = "file that is cut off"
         else:
             return
         raise InputError(f"{self.source} holds a {what} ({member.name!r}): refused.")

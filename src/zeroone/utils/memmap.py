@@ -1,6 +1,7 @@
 """Matrices that stay on disk or sparse: their rows become dense tensors when they are asked for."""
 
 import io
+import math
 import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.utils.checks import InputError, check_file
+
+HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 class MappedRows:
@@ -124,12 +130,18 @@ def select_rows(X: Any, rows: Any) -> Any:
 
 
 def map_file(path: Path, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
-    """Map a ``.npy`` file; an empty one, which cannot be mapped, is read."""
+    """Map a ``.npy`` file, row by row; of an empty one there is nothing to map."""
     try:
-        array: Any = np.load(check_file(path, "array"), mmap_mode=mode, allow_pickle=False)
-        in_rows = array.flags.c_contiguous
+        with check_file(path, "array").open("rb") as file:
+            shape, in_columns, dtype = HEADERS[np.lib.format.read_magic(file)](file)
+            offset = file.tell()
+        # numpy itself divides by an item's size, and takes the length from the file if it is -1.
+        n_bytes = math.prod(shape) * dtype.itemsize
+        whole = dtype.itemsize and min(shape) >= 0 and offset + n_bytes <= path.stat().st_size
+        if in_columns or dtype.hasobject or not whole:
+            raise ValueError
+        if not n_bytes:
+            return np.empty(shape, dtype)
+        return np.memmap(path, dtype, mode, offset, shape)
     except Exception:  # a damaged header can fail in any way at all
-        in_rows = False
-    if not in_rows:
-        raise InputError(f"{path} is missing or damaged: it is no array, row by row.")
-    return array if array.size else np.asarray(array)
+        raise InputError(f"{path} is missing or damaged: it is no array, row by row.") from None
