@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from paper.matrix.run import KEY
-from zeroone.utils.checks import InputError
-from zeroone.utils.storage import check_file, replacing
+from zeroone.utils.checks import InputError, check_file
+from zeroone.utils.storage import replacing
 
 FILE = "records.jsonl"
 Entry = dict[str, Any]

@@ -36,8 +36,7 @@ from typing import Any
 from paper.matrix.methods import METHODS, Method, variant
 from paper.matrix.run import PRETRAINING_OPTIONS, SHARED, Run
 from zeroone.pretraining import InitialSettings
-from zeroone.utils.checks import InputError, count, not_negative, one_of
-from zeroone.utils.storage import check_file
+from zeroone.utils.checks import InputError, check_file, count, not_negative, one_of
 
 MOST_RUNS = 10**4
 LISTS = ("data", "architectures", "methods")

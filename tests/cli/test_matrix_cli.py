@@ -114,7 +114,7 @@ def test_matrices_that_cannot_be(command):
     for words, sentence in (
         (("spec.toml", "--out", "runs", "--json", "none/t.json"), "the folder none does not exist"),
         (("spec.toml", "--out", "runs", "--threads", "9999"), "threads must be a whole number up"),
-        (("none.toml", "--out", "runs"), "cannot read none.toml"),
+        (("none.toml", "--out", "runs"), "there is no file none.toml"),
         (("spec.toml", "--out", "runs", "--jobs", "0"), "jobs must be a whole number"),
         (("spec.toml", "--out", "runs", "--threads", "0"), "threads must be a whole number"),
         (("spec.toml", "--out", "runs", "--seeds", "-1"), "seeds must be a whole number"),

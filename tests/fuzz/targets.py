@@ -7,9 +7,11 @@ Atheris, which would guide mutations by coverage, does not install on every Pyth
 supports; mutations that know the formats take its place.
 """
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import pickle
 import struct
 import tarfile
@@ -28,7 +30,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 
 from data_files import TINY_CIFAR10, TINY_MNIST, write_idx, write_python
-from fuzz.mutations import altered, damaged
+from fuzz.mutations import MOST, altered, damaged
 from integer_networks import random_network, whole_network
 from paper.matrix.spec import Spec
 from zeroone import IntegerModel, load, quantise
@@ -37,7 +39,7 @@ from zeroone.data.load import load_data
 from zeroone.data.pickles import read_batch
 from zeroone.data.published import read_part
 from zeroone.data.shards import write_shards
-from zeroone.data.splits import encode_labels
+from zeroone.data.splits import Split, encode_labels
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.inputs import check_rows
@@ -45,7 +47,7 @@ from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.utils import storage
-from zeroone.utils.records import new_record, read_record, write_record
+from zeroone.utils.records import SCHEMA, read_record, write_record
 
 Vary = Callable[[Random, list[bytes]], bytes]
 
@@ -62,7 +64,9 @@ class Target:
     def make(self, rng: Random) -> bytes:
         """Make an input."""
         if self.vary is not None and rng.random() < 0.7:
-            return self.vary(rng, self.seeds)
+            made = self.vary(rng, self.seeds)
+            if len(made) <= MOST:
+                return made
         return damaged(rng, rng.choice(self.seeds), self.seeds)
 
 
@@ -70,7 +74,7 @@ def _tensors_of(data: bytes) -> tuple[dict, dict]:
     """Take one of our safetensors files apart: its header, and its tensors."""
     (length,) = struct.unpack("<Q", data[:8])
     (text,) = json.loads(data[8 : 8 + length])["__metadata__"].values()
-    return json.loads(text.partition(" ")[2]), load_tensors(data)
+    return json.loads(text.partition(" ")[2]), dict(sorted(load_tensors(data).items()))
 
 
 def _signed(kind: str, header: object, tensors: dict) -> bytes:
@@ -133,6 +137,7 @@ def model(folder: Path) -> Target:
     networks[0].name_features([f"column {k}" for k in range(9)])
     scaling = Scaling.identity(128)
     with torch.random.fork_rng():
+        torch.manual_seed(0)
         layers = make_backbone("tiny", (1, 8, 8), lambda _units: torch.nn.ReLU())
     body = Backbone("tiny", (1, 8, 8), layers, scaling)
     networks.append(Network.dense([128, 4, 2], SoftmaxCE()).on_body(body, Scaling.identity(64)))
@@ -167,20 +172,22 @@ def _vary_json(rng: Random, seeds: list[bytes]) -> bytes:
     value = json.loads(rng.choice(seeds))
     for _ in range(rng.choice((1, 2, 3))):
         value = altered(rng, value)
-    text = json.dumps(value)
-    return ("[" * 10_000 if rng.random() < 0.02 else text).encode()
+    return (json.dumps(value) if rng.random() < 0.98 else "[" * 10_000).encode()
 
 
 def record(folder: Path) -> Target:
     """The record of a run."""
     path = folder / "record.json"
-    content = new_record("training", {"hidden": [4], "validation": 0.1}, 0)
-    content |= {"history": [{"iteration": 0, "loss": 1.0}], "result": {"test_error": 0.5}}
+    content = {
+        **{"schema": SCHEMA, "kind": "training", "package": "0.2.0", "seed": 0},
+        **{"settings": {"hidden": [4], "validation": 0.1}, "machine": {"cores": 2}},
+        **{"history": [{"iteration": 0, "loss": 1.0}], "result": {"test_error": 0.5}},
+    }
     seeds = [write_record(path, content).read_bytes()]
     return Target(path, seeds, lambda: read_record(path), _vary_json)
 
 
-def _use(split) -> None:  # type: ignore[no-untyped-def]
+def _use(split: Split) -> None:
     """Take data as a training does first of all."""
     check_rows(np.asarray(split.X), torch.float32)
     encode_labels(split.y, len(split.X))
@@ -188,31 +195,41 @@ def _use(split) -> None:  # type: ignore[no-untyped-def]
         check_rows(split.X_test, torch.float32)
 
 
+def _npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def _zipped(members: dict[str, bytes], kind: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", kind) as file:
+        for name, content in members.items():
+            file.writestr(zipfile.ZipInfo(name), content, kind)  # of 1980, in every run
+    return out.getvalue()
+
+
 def npz(folder: Path) -> Target:
     """Arrays X and y, zipped."""
     path = folder / "a.npz"
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(6, 4)), np.arange(6) % 2
-    seeds = []
-    for arrays, write in (
-        ({"X": X, "y": y}, np.savez),
-        ({"X": X.astype(np.float32), "y": y.astype(str)}, np.savez_compressed),
-        ({"X": X.astype(np.uint8).reshape(6, 2, 2), "y": y}, np.savez),
-        ({"X": X, "y": y, "X_test": X, "y_test": y}, np.savez),
-    ):
-        write(path, **arrays)
-        seeds.append(path.read_bytes())
+    seeds = [
+        _zipped({name: _npy(array) for name, array in arrays.items()}, kind)
+        for arrays, kind in (
+            ({"X.npy": X, "y.npy": y}, zipfile.ZIP_STORED),
+            ({"X.npy": X.astype(np.float32), "y.npy": y.astype(str)}, zipfile.ZIP_DEFLATED),
+            ({"X.npy": X.astype(np.uint8).reshape(6, 2, 2), "y.npy": y}, zipfile.ZIP_DEFLATED),
+            ({"X.npy": X, "y.npy": y, "X_test.npy": X, "y_test.npy": y}, zipfile.ZIP_STORED),
+        )
+    ]
 
     def vary(random: Random, seeds: list[bytes]) -> bytes:
         with zipfile.ZipFile(io.BytesIO(random.choice(seeds))) as file:
             members = {name: file.read(name) for name in file.namelist()}
         name = random.choice(list(members))
         members[name] = damaged(random, members[name], list(members.values()))
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", random.choice((0, 8))) as file:
-            for member, content in members.items():
-                file.writestr(member, content)
-        return out.getvalue()
+        return _zipped(members, random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
 
     return Target(path, seeds, lambda: _use(load_data(str(path))), vary)
 
@@ -266,12 +283,17 @@ def archive(folder: Path) -> Target:
     """MNIST in a tar archive, plain and compressed."""
     path = folder / "mnist.tar"
     (folder / "files").mkdir()
-    write_idx(folder / "files", TINY_MNIST, packed=True)
-    seeds = []
-    for mode in ("w", "w:gz", "w:xz", "w:bz2"):
-        with tarfile.open(path, mode) as made:  # type: ignore[call-overload]
-            made.add(folder / "files", "package")
-        seeds.append(path.read_bytes())
+    write_idx(folder / "files", TINY_MNIST, packed=False)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as made:
+        for k, file in enumerate(sorted((folder / "files").iterdir())):
+            packed = gzip.compress(file.read_bytes(), mtime=0)
+            content, name = (packed, f"{file.name}.gz") if k % 2 else (file.read_bytes(), file.name)
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(content)
+            made.addfile(info, io.BytesIO(content))
+    plain = out.getvalue()
+    seeds = [plain, gzip.compress(plain, mtime=0), lzma.compress(plain), bz2.compress(plain)]
 
     def vary(rng: Random, seeds: list[bytes]) -> bytes:
         """Damage the headers of a tar archive, and give them the right checksums."""
@@ -281,7 +303,7 @@ def archive(folder: Path) -> Target:
             if block[257:262] == b"ustar":
                 block[148:156] = b" " * 8
                 data[first + 148 : first + 156] = b"%06o\0 " % sum(block)
-        return gzip.compress(data, 1) if rng.random() < 0.3 else bytes(data)
+        return gzip.compress(data, 1, mtime=0) if rng.random() < 0.3 else bytes(data)
 
     def read() -> None:
         files = ArchiveFiles(path, TINY_MNIST.n_bytes)

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from zeroone.utils.checks import InputError
-from zeroone.utils.storage import check_file
+from zeroone.utils.checks import InputError, check_file
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")

@@ -19,8 +19,8 @@ from zeroone.data.user_files import (
     load_npz,
     read_npz,
 )
-from zeroone.utils.checks import InputError, nearest
-from zeroone.utils.storage import check_file, is_folder
+from zeroone.utils.checks import InputError, check_file, nearest
+from zeroone.utils.storage import is_folder
 
 
 def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:

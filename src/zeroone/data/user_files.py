@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeroone.data.splits import Split, is_real_text, refuse_continuous
-from zeroone.utils.checks import InputError, nearest, need_extra
-from zeroone.utils.storage import check_file
+from zeroone.utils.checks import InputError, check_file, nearest, need_extra
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")

@@ -1,10 +1,12 @@
 """Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
 import math
+import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from numbers import Integral, Real
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -67,6 +69,20 @@ def nearest(value: str, words: Iterable[str]) -> str:
     """Ask whether the user meant the nearest word; an empty string if none is near."""
     near = get_close_matches(str(value), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def check_file(path: Path, what: str) -> Path:
+    """Require a regular file: a pipe keeps its reader waiting, a device never ends."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"there is no {what} {path}.") from None
+    except (OSError, ValueError) as error:  # a name may be too long, or hold a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {reason}.") from None
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} is not a regular file.")
+    return path
 
 
 def printable(text: object) -> str:

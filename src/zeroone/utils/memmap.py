@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.utils.checks import InputError
-from zeroone.utils.storage import check_file
+from zeroone.utils.checks import InputError, check_file
 
 
 class MappedRows:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, check_file
 
 MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
@@ -56,20 +55,6 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def check_file(path: Path, what: str) -> Path:
-    """Require a regular file: a pipe keeps its reader waiting, a device never ends."""
-    try:
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"there is no {what} {path}.") from None
-    except (OSError, ValueError) as error:  # a name may be too long, or hold a NUL
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {path}: {reason}.") from None
-    if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is not a regular file.")
-    return path
 
 
 def is_folder(path: Path) -> bool:
