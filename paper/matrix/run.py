@@ -224,10 +224,14 @@ def _train(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str, A
     if run.store is None:
         return _train_layers(run, split, **more)
     out = run.state_folder
-    trained = _resumably(
-        out, lambda resume: _train_layers(run, split, **more, out=out, resume=resume)
-    )
-    shutil.rmtree(out)
+    # Another matrix may share the store and have the same run: one trains, the other waits.
+    with FileLock(make_folder(out.parent) / f".{out.name}.training"):
+        more["out"] = out
+        trained = _resumably(
+            out,
+            lambda resume: _train_layers(run, split, **more, resume=resume, overwrite=not resume),
+        )
+        shutil.rmtree(out)
     return trained
 
 

@@ -35,11 +35,19 @@ class StaleStateError(InputError):
     """The state is damaged, or belongs to other settings or data."""
 
 
+def refuse_both(*, resume: bool, overwrite: bool) -> None:
+    """Raise an error for wishes that exclude each other."""
+    if resume and overwrite:
+        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
+
+
 def refuse_unfinished(folder: Path) -> None:
     """Raise an error rather than replace a run that could be resumed."""
-    path = folder / FILE
-    if path.exists():
-        raise InputError(f"{folder} holds an unfinished run: resume it, or remove {path}.")
+    if (folder / FILE).exists():
+        raise InputError(
+            f"{folder} holds an unfinished run: continue it with --resume (resume=True), or "
+            f"replace it with --overwrite (overwrite=True)."
+        )
 
 
 class Checkpoint:
