@@ -5,7 +5,6 @@ A folder holds ``shards.json`` and, for each shard k, ``X-k.npy`` and ``y-k.npy`
 """
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,7 @@ from torch import Tensor
 from zeroone.data.splits import Split
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, count
+from zeroone.utils.forms import parse_json
 from zeroone.utils.memmap import MappedRows, map_file
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.storage import make_folder, replacing, write_json
@@ -94,7 +94,7 @@ def is_sharded(folder: Path) -> bool:
 def load_shards(folder: Path) -> Split:
     """Read the labels of a folder of shards, and leave its samples on disk."""
     try:
-        about = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        about = parse_json((folder / INDEX).read_text(encoding="utf-8"))
         sizes = [count("a shard", size, least=0) for size in about["sizes"]]
         shards = Shards(folder, sizes, count("features", about["features"]), str(about["sha256"]))
         shape = None if about["image"] is None else tuple(map(int, about["image"]))

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from zeroone.utils.checks import InputError
+from zeroone.utils.forms import parse_json
 
 MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
@@ -246,9 +247,9 @@ def _read_header(path: Path, digest: str, text: str, newest: int) -> dict[str, A
     if len(digest) != hashlib.sha256().digest_size * 2:
         raise InputError(f"{path} has no checksum: it is damaged, or older than zeroone's first.")
     try:
-        header: dict[str, Any] = json.loads(text)
+        header: dict[str, Any] = parse_json(text)
         version = header["version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} has no readable zeroone header.") from None
     if not isinstance(version, int) or version < 1:
         raise InputError(f"{path} has no valid format version (found {version!r}).")
