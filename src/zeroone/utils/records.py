@@ -22,7 +22,8 @@ SCHEMA = 1
 
 # What the record of a training holds at least; commands show it.
 NUMBER, SHARE = Maybe(is_number), Maybe(is_share)
-ERRORS = {f"{part}_error": SHARE for part in ("train", "validation", "test")}
+PARTS = ("train", "validation", "test")
+ERRORS = {f"{part}{top5}_error": SHARE for part in PARTS for top5 in ("", "_top5")}
 RESULT = ERRORS | {
     "active_units": [is_count],
     "parameters": is_count,
