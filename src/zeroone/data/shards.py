@@ -1,12 +1,13 @@
 """Data in shards: matrices on disk, of which each rank opens only its own.
 
 A folder holds ``shards.json`` and, for each shard k, ``X-k.npy`` and ``y-k.npy``; perhaps
-``X-test.npy`` and ``y-test.npy``. Shards may differ in size. Every rank reads all labels.
+``X-test.npy`` and ``y-test.npy``. Shards may differ in size. Every rank reads all labels. The index
+holds a checksum of each file, which is compared before anything is learnt from the file.
 """
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,23 @@ from torch import Tensor
 from zeroone.data.splits import Split
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.forms import parse_json
+from zeroone.utils.forms import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.memmap import MappedRows, map_file
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.storage import make_folder, replacing, write_json
 
 INDEX = "shards.json"
-VERSION = 1
+VERSION = 2
 ROWS = 65536  # samples that are hashed at a time
+FORM = {  # of the index
+    "sizes": [is_count],
+    "features": is_count,
+    "sha256": str,
+    "files": {...: str},
+    "test": bool,
+    "image": Maybe([is_count]),
+    "names": Maybe([str]),
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Shards:
     sizes: list[int]
     n_features: int
     digest: str  # SHA-256 of all samples, taken when they were written
+    checksums: dict[str, str] = field(default_factory=dict)  # of the files, by name
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -49,18 +60,22 @@ class Shards:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all samples into memory."""
         del copy
-        everything = np.concatenate([self._open(k) for k in range(len(self.sizes))])
+        everything = np.concatenate(self._open(range(len(self.sizes))))
         return everything if dtype is None else everything.astype(dtype)
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         """Read some rows."""
         numbers = torch.as_tensor(np.arange(len(self))[rows])
-        return self.of(ALONE)[0][numbers.reshape(-1)].numpy().reshape(*numbers.shape, -1)
+        shards = MappedRows([self._map(k) for k in range(len(self.sizes))])  # of some rows: as is
+        return shards[numbers.reshape(-1)].numpy().reshape(*numbers.shape, -1)
 
     def of(self, team: Team) -> tuple[MappedRows, Tensor | None]:
-        """Open a rank's shards; also return the numbers of their rows, None for all rows."""
+        """Open a rank's shards; also return the numbers of their rows, None for all rows.
+
+        Each rank reads its shards once for their checksums, as fast as the disk allows.
+        """
         if team.size == 1:
-            return MappedRows([self._open(k) for k in range(len(self.sizes))]), None
+            return MappedRows(self._open(range(len(self.sizes)))), None
         if team.size > len(self.sizes):
             raise InputError(
                 f"{self.folder} has {len(self.sizes)} shards for {team.size} ranks: cut it into "
@@ -68,9 +83,28 @@ class Shards:
             )
         first, last = share_out(self.sizes, team.size)[team.rank : team.rank + 2]
         numbers = torch.arange(sum(self.sizes[:first]), sum(self.sizes[:last]))
-        return MappedRows([self._open(k) for k in range(first, last)]), numbers
+        return MappedRows(self._open(range(first, last), team)), numbers
 
-    def _open(self, k: int) -> NDArray[Any]:
+    def _open(self, shards: range, team: Team = ALONE) -> list[NDArray[Any]]:
+        """Map shards whose files are as they were written; all ranks refuse those of any rank."""
+        faulty = int(team.largest(next((k for k in shards if not self._is_same(k)), -1))[0])
+        if faulty >= 0:
+            self._check(faulty)
+            raise InputError(f"X-{faulty}.npy has changed where another rank reads {self.folder}.")
+        return [self._map(k) for k in shards]
+
+    def _is_same(self, k: int) -> bool:
+        try:
+            self._check(k)
+        except InputError:
+            return False
+        return True
+
+    def _check(self, k: int) -> None:
+        _check_same(self.folder / f"X-{k}.npy", self.checksums)
+        self._map(k)
+
+    def _map(self, k: int) -> NDArray[Any]:
         return _checked_shape(self.folder / f"X-{k}.npy", (self.sizes[k], self.n_features))
 
 
@@ -94,23 +128,36 @@ def is_sharded(folder: Path) -> bool:
 def load_shards(folder: Path) -> Split:
     """Read the labels of a folder of shards, and leave its samples on disk."""
     try:
-        about = parse_json((folder / INDEX).read_text(encoding="utf-8"))
-        sizes = [count("a shard", size, least=0) for size in about["sizes"]]
-        shards = Shards(folder, sizes, count("features", about["features"]), str(about["sha256"]))
-        shape = None if about["image"] is None else tuple(map(int, about["image"]))
-        names = None if about["names"] is None else tuple(map(str, about["names"]))
-        has_test, version = bool(about["test"]), about["version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{folder / INDEX} is not a readable index of shards.") from None
-    if version != VERSION:
-        raise InputError(f"{folder / INDEX} is of another version of zeroone.")
-    labels = [_checked_shape(folder / f"y-{k}.npy", (size,)) for k, size in enumerate(sizes)]
+        about: Any = parse_json((folder / INDEX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = None
+    if find_fault(about, {"version": int}) is None and about["version"] != VERSION:
+        raise InputError(
+            f"{folder / INDEX} is of another version of zeroone: cut the data into shards again "
+            f"(zeroone data shard)."
+        )
+    if find_fault(about, FORM) is not None or not about["sizes"]:
+        raise InputError(f"{folder / INDEX} is not a readable index of shards.")
+    sizes, known = about["sizes"], about["files"]
+    labels = [_read_same(folder / f"y-{k}.npy", known, (n,)) for k, n in enumerate(sizes)]
     test: tuple[Any, Any] = (None, None)
-    if has_test:
-        X_test = np.array(_checked_shape(folder / "X-test.npy"))
-        test = X_test, np.array(_checked_shape(folder / "y-test.npy", X_test.shape[:1]))
-    X: Any = shards  # it does what is asked of an array here
-    return Split(folder.name, X, np.concatenate(labels), *test, shape=shape, feature_names=names)
+    if about["test"]:
+        y_test = _read_same(folder / "y-test.npy", known)
+        shape = (len(y_test), about["features"])
+        test = _read_same(folder / "X-test.npy", known, shape), y_test
+    X: Any = Shards(folder, sizes, about["features"], about["sha256"], known)  # like an array here
+    image, names = (
+        None if about[name] is None else tuple(about[name]) for name in ("image", "names")
+    )
+    return Split(folder.name, X, np.concatenate(labels), *test, shape=image, feature_names=names)
+
+
+def _read_same(
+    path: Path, checksums: dict[str, str], shape: tuple[int, ...] | None = None
+) -> NDArray[Any]:
+    """Read a file that is as it was written."""
+    _check_same(path, checksums)
+    return np.array(_checked_shape(path, shape))
 
 
 def _checked_shape(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
@@ -123,6 +170,20 @@ def _checked_shape(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[
         what = "length" if len(shape) == 1 else "shape"
         raise InputError(f"{path} has another {what} than {INDEX} says.")
     return found
+
+
+def _check_same(path: Path, checksums: dict[str, str]) -> None:
+    """Refuse a file that is not as it was written."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        raise InputError(f"{path} is missing or damaged.") from None
+    if digest != checksums.get(path.name):
+        raise InputError(
+            f"{path} has changed since it was written: bring it back, or cut the data into shards "
+            f"again (zeroone data shard)."
+        )
 
 
 def shard(split: Split, folder: Path, shards: int) -> Path:
@@ -157,8 +218,9 @@ def write_shards(
     if any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: take another folder.")
     sizes, width, dtype, digest = [], 0, None, hashlib.sha256()
+    checksums: dict[str, str] = {}
     for k, (X, y) in enumerate(pieces):
-        inputs = _write(folder, k, X, y)
+        inputs = _write(folder, k, X, y, checksums)
         if width and inputs.shape[1] != width:
             raise InputError(f"shard {k} has {inputs.shape[1]} features, those before {width}.")
         if dtype is not None and inputs.dtype != dtype:
@@ -170,12 +232,13 @@ def write_shards(
     if not sizes:
         raise InputError("there are no shards to write.")
     if test is not None:
-        _write(folder, "test", *test)
+        _write(folder, "test", *test, checksums)
     about = {
         "version": VERSION,
         "sizes": sizes,
         "features": width,
         "sha256": digest.hexdigest(),
+        "files": checksums,
         "test": test is not None,
         "image": image,
         "names": names,
@@ -184,14 +247,21 @@ def write_shards(
     return folder
 
 
-def _write(folder: Path, which: int | str, X: Any, y: Any) -> NDArray[Any]:
-    """Write bytes or finite float32 numbers, and a label each; return the inputs."""
+def _write(
+    folder: Path, which: int | str, X: Any, y: Any, checksums: dict[str, str]
+) -> NDArray[Any]:
+    """Write bytes or finite float32 numbers, and a label each; return the inputs.
+
+    The checksums of both files are added to ``checksums``.
+    """
     inputs, labels = check_inputs(X, torch.float32).numpy(), as_array(y)
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
     if labels.shape != (len(inputs),):
         raise InputError(f"X has {len(inputs)} rows but y has shape {labels.shape}.")
     for name, array in ((f"X-{which}.npy", inputs), (f"y-{which}.npy", labels)):
-        with replacing(folder / name) as temporary, temporary.open("wb") as file:
+        with replacing(folder / name) as temporary, temporary.open("wb+") as file:
             np.save(file, array)
+            file.seek(0)
+            checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return inputs

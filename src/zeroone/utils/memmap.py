@@ -125,5 +125,5 @@ def select_rows(X: Any, rows: Any) -> Any:
 
 def map_file(path: Path) -> NDArray[Any]:
     """Map a ``.npy`` file; an empty one, which cannot be mapped, is read."""
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     return array if array.size else np.asarray(array)

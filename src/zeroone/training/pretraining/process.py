@@ -206,7 +206,7 @@ def _check_same(
                 f"the body in {folder} was trained with {name}={then!r}, not {now!r}: take another "
                 f"folder, or remove it."
             )
-    if record["data"]["sha256"] != digests:
+    if record["data"].get("sha256") != digests:
         raise InputError(f"the body in {folder} was trained on other data.")
     if network.body is None or network.body.image != image:
         raise InputError(f"the body in {folder} was trained on images of another shape.")
