@@ -104,7 +104,7 @@ def run(
     wanted = {name: part for name, part in whole.items() if scores or name == "validation"}
     scored = {name: part.mine(team) for name, part in wanted.items()}
     if checkpoint and resume:
-        kept = team.first_word(checkpoint.read() if team.is_first else None)
+        kept = team.first_word(team.on_first(checkpoint.read))
         assert kept is not None
         progress, state = kept
         _restore(learner, progress, state, checkpoint)

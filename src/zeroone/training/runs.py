@@ -1,7 +1,7 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,10 +138,8 @@ def train(
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
-    how = {"resume": resume, "overwrite": overwrite}
+    how = {"resume": resume, "overwrite": overwrite, "keeps_results": True}
     with open_checkpoint(out, settings.flat(), task, team, **how) as checkpoint:
-        if checkpoint and team.is_first and not (resume or overwrite):
-            refuse_finished(checkpoint.path.parent)
         outcome = run_loop(
             learner,
             task.parts,
@@ -174,14 +172,15 @@ def open_checkpoint(
     *,
     resume: bool,
     overwrite: bool,
+    keeps_results: bool = False,
 ) -> Iterator[Checkpoint | None]:
     """Lock a folder and yield its checkpoint; None without a folder.
 
-    Results of an earlier run stay until there are new ones.
+    Results of an earlier run stay until there are new ones, which the run ``keeps_results`` for.
 
     Raises:
-        InputError: there is nothing to resume, a new run would replace an unfinished one, or
-            another process is at work in the folder.
+        InputError: there is nothing to resume, a new run would replace another one, or another
+            process is at work in the folder.
 
     """
     if out is None:
@@ -189,18 +188,22 @@ def open_checkpoint(
         return
     checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
     team.keep_state_in(checkpoint.path)
-    if not team.is_first:
-        yield checkpoint
-        return
     folder = checkpoint.path.parent
-    with locked(folder):
+
+    def enter() -> None:
+        stack.enter_context(locked(folder))
         for path in (folder / RECORD, folder / MODEL, checkpoint.path):
             remove_leftovers(path)
-        if not (resume or overwrite):
-            refuse_unfinished(folder)
         if resume and not checkpoint.path.is_file():
             what = "a finished run" if (folder / RECORD).exists() else "no unfinished run"
             raise InputError(f"{folder} holds {what}: there is nothing to resume.")
+        if not (resume or overwrite):
+            refuse_unfinished(folder)
+            if keeps_results:
+                refuse_finished(folder)
+
+    with ExitStack() as stack:
+        team.on_first(enter)
         yield checkpoint
 
 

@@ -63,6 +63,10 @@ class Team:
         """Return the first rank's value on all ranks."""
         return value
 
+    def on_first(self, call: Callable[[], Value]) -> Value | None:
+        """Call a function on the first rank; if it refuses its input, all ranks do."""
+        return call()
+
     def wrap(self, module: nn.Module) -> nn.Module:
         """Make the module's gradients the mean over the ranks."""
         return module
@@ -132,6 +136,20 @@ class Ranks(Team):
         cpu = torch.device("cpu")
         self.listen(lambda: self._distributed.broadcast_object_list(box, device=cpu))
         return box[0]
+
+    def on_first(self, call: Callable[[], Value]) -> Value | None:
+        """Call it here or wait for it; return its value on the first rank."""
+        value: Value | None = None
+        refused: InputError | None = None
+        if self.is_first:
+            try:
+                value = call()
+            except InputError as error:
+                refused = error
+        refused = self.first_word(refused)
+        if refused is not None:
+            raise refused
+        return value
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap the module in ``DistributedDataParallel``."""

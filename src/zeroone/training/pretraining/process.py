@@ -7,7 +7,7 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,8 @@ def train_on_body(
         refuse_finished(out)
     data: dict[str, Any] = {"test": test, "name": name, "image": image, "team": team}
     stage: dict[str, Any] = {"callbacks": callbacks[:2], "resume": resume and begun}
-    with locked(out) if team.is_first else nullcontext():
+    with ExitStack() as stack:
+        team.on_first(lambda: stack.enter_context(locked(out)))
         features = make_features(
             X, y, initial, settings, folder, **data, **stage, overwrite=overwrite
         )
@@ -129,7 +130,8 @@ def make_features(
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
         stage |= {"test": test, "name": name, "image": image, "team": team}
-        with locked(folder) if team.is_first else nullcontext():
+        with ExitStack() as stack:
+            team.on_first(lambda: stack.enter_context(locked(folder)))
             model, record = train_baseline(
                 X, y, initial.rival, training, **stage, overwrite=overwrite
             )
