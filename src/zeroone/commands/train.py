@@ -26,6 +26,7 @@ def train(
     data_dir: Path | None = None,
     label: str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     preset: str | None = None,
     body: str | None = None,
     initial_epochs: int | None = None,
@@ -51,6 +52,7 @@ def train(
     Args:
         out: folder for model.safetensors and record.json.
         resume: continue the unfinished run in --out.
+        overwrite: replace the run in --out, finished or not.
         preset: 'paper' for the printed settings; other options override them.
         body: a backbone: tiny, small, resnet18 or resnet18-3x3 (default: by the images' shape).
         initial_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
@@ -69,7 +71,8 @@ def train(
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         with team.agree():
             split = load_data(data, data_dir=data_dir, label=label)
-        place = {"out": out, "name": data, "resume": resume, "team": team}
+        place = {"out": out, "name": data, "team": team}
+        place |= {"resume": resume, "overwrite": overwrite}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
     if run is not None and team.is_first:
         _print(run, split.name, str(out))
@@ -135,7 +138,9 @@ def _run(
     team, out = place["team"], place["out"]
     if restarts():
         place["resume"] = team.first_word(any(out.rglob(STATE)))
-        if team.first_word((out / RECORD).exists() and not place["resume"]):
+        place["overwrite"] &= not place["resume"]  # the results may be those to replace
+        ended = (out / RECORD).exists() and not place["resume"] and not place["overwrite"]
+        if team.first_word(ended):
             return None
     if not team.is_first:
         loggers, quiet = [], True
