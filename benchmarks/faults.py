@@ -77,10 +77,11 @@ def end(process: "subprocess.Popen[str]", since: float) -> dict[str, Any]:
 
 
 def epochs_kept(out: Path) -> int:
+    from zeroone.training.checkpoint import STATE_VERSION
     from zeroone.utils.storage import STATE as KIND
     from zeroone.utils.storage import read_tensors
 
-    return len(read_tensors(out / STATE, KIND, 1)[0]["history"]) - 1
+    return len(read_tensors(out / STATE, KIND, STATE_VERSION)[0]["history"]) - 1
 
 
 def lose(folder: Path, how: signal.Signals) -> dict[str, Any]:

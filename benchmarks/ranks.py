@@ -35,13 +35,13 @@ def measure(ranks: int, batch: int, words: list[str], folder: Path) -> dict[str,
     out = folder / f"{ranks}-{batch}"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     command += ["-m", "zeroone", "train", "--data", "mnist", "--hidden", "1000,1000", "--quiet"]
-    command += ["--batch", str(batch), "--epochs", "2", "--threads", "1", "--out", str(out)]
+    command += ["--batch", str(batch), "--epochs", "2", "--threads", "1"]
+    command += ["--out", str(out), "--overwrite"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     before = sent()
     subprocess.run([*command, *words], check=True, env=environment, capture_output=True)
     carried = sent() - before
     record = json.loads((out / "record.json").read_text())
-    (out / "record.json").unlink()
     batches = record["plan"]["batches"] * record["plan"]["epochs"]
     return {
         "ranks": ranks,

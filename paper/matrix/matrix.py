@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from paper.matrix.methods import PRETRAINING
 from paper.matrix.record_file import FILE, add_entry, as_json, key_of, read_entries
@@ -23,9 +22,8 @@ from zeroone.data.cache import cache_root
 from zeroone.training.runs import RECORD
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import SCHEMA, code
-from zeroone.utils.storage import make_folder
+from zeroone.utils.storage import locked, make_folder, remove_leftovers
 
-LOCK = ".lock"
 STORE = ".store"  # backbones and the states of unfinished runs
 Event = Progress | Ended
 Record = dict[str, Any]
@@ -118,19 +116,16 @@ class Matrix:
 
         Where a backbone differs from the recorded one, the other runs on it are repeated.
         """
-        make_folder(self.folder)
         stored = [self._in_store(run) for run in runs]
         others = [run for run in stored if run.method != PRETRAINING]
         # A backbone may have a record and yet be gone from the store, or differ from its record.
         lost = [b for run in others if (b := run.backbone_run) and self._has_lost(b)]
         backbones = [run for run in stored if run.method == PRETRAINING] + lost
-        try:
-            with FileLock(self.folder / LOCK, timeout=0):
-                self._follow(run_tasks(work, dict.fromkeys(backbones), jobs, threads), watch)
-                others += map(self._in_store, _drop_those_on_other_backbones(self.records))
-                self._follow(run_tasks(work, dict.fromkeys(others), jobs, threads), watch)
-        except Timeout:
-            raise InputError(f"another run is at work in {self.folder}.") from None
+        with locked(self.folder):
+            remove_leftovers(self.folder / FILE)
+            self._follow(run_tasks(work, dict.fromkeys(backbones), jobs, threads), watch)
+            others += map(self._in_store, _drop_those_on_other_backbones(self.records))
+            self._follow(run_tasks(work, dict.fromkeys(others), jobs, threads), watch)
 
     def _in_store(self, run: Run) -> Run:
         """Set its folders here: worker processes have the environment of their server."""

@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from paper.matrix.run import KEY
-from zeroone.utils.checks import InputError, check_file
+from zeroone.utils.checks import InputError, check_file, is_number
+from zeroone.utils.forms import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.storage import replacing
 
 FILE = "records.jsonl"
+# The record itself is checked by the run that it belongs to.
+FORM = {
+    **dict.fromkeys(("data", "architecture", "method"), str),
+    "repetition": is_count,
+    **dict.fromkeys(("status", "date"), Maybe(str)),
+    "seconds": Maybe(is_number),
+    "iterations": Maybe([is_number]),
+}
 Entry = dict[str, Any]
 
 
@@ -28,12 +37,13 @@ def read_entries(path: Path, say: Callable[[str], None] = lambda _sentence: None
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            entry = json.loads(line)
-            hash(key_of(entry))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            say(f"{path}, line {number} is not a readable record. It does not count.")
-        else:
+            entry = parse_json(line)
+        except ValueError:
+            entry = None
+        if find_fault(entry, FORM) is None:
             entries.append(entry)
+        else:
+            say(f"{path}, line {number} is not a readable record. It does not count.")
     return entries
 
 

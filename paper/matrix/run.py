@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from paper.matrix.architectures import Architecture
 from paper.matrix.methods import PRETRAINING
-from paper.matrix.validate_record import is_complete
+from paper.matrix.validate_record import ANY, is_complete
 from zeroone.analysis.metrics import Model, noisy_probabilities
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
@@ -29,6 +29,7 @@ from zeroone.training.features import Features
 from zeroone.training.runs import MODEL, RECORD, in_noise
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.forms import find_fault
 from zeroone.utils.records import code, new_record
 from zeroone.utils.storage import checksum, make_folder
 
@@ -168,7 +169,7 @@ class Run:
 
     def can_have_written(self, record: dict[str, Any]) -> bool:
         """Whether a record that claims to be its own is complete."""
-        if not isinstance(record.get("settings"), dict) or type(record.get("seed")) is not int:
+        if find_fault(record, ANY) is not None:
             return False
         if record.get("status") == FAILED:
             return isinstance(record.get("reason"), str)
@@ -224,10 +225,14 @@ def _train(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str, A
     if run.store is None:
         return _train_layers(run, split, **more)
     out = run.state_folder
-    trained = _resumably(
-        out, lambda resume: _train_layers(run, split, **more, out=out, resume=resume)
-    )
-    shutil.rmtree(out)
+    # Another matrix may share the store and have the same run: one trains, the other waits.
+    with FileLock(make_folder(out.parent) / f".{out.name}.training"):
+        more["out"] = out
+        trained = _resumably(
+            out,
+            lambda resume: _train_layers(run, split, **more, resume=resume, overwrite=not resume),
+        )
+        shutil.rmtree(out)
     return trained
 
 

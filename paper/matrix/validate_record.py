@@ -5,18 +5,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from zeroone.training import Status
-from zeroone.utils.records import is_errors
+from zeroone.utils.forms import Maybe, find_fault, is_count
+from zeroone.utils.records import ENTRY, NUMBER, RESULT, is_errors
 
 SIZES = ("macs", "additions", "word_operations")
 SLACK = 1e-3  # rounding of a sum of probabilities
 Content = dict[str, Any]
+
+# Of any record, and of that of a run that ended well.
+ANY = {
+    "settings": dict,
+    "seed": int,
+    "machine": dict,
+    **dict.fromkeys(("commit", "code", "backbone_digest"), Maybe(str)),
+    "data": Maybe({"digest": Maybe(str)}),
+}
+COMPLETE = ANY | {
+    "data": {"samples": {...: is_count}},
+    "n_iter": is_count,
+    "objective": NUMBER,
+    "result": RESULT | {"operations": dict.fromkeys(SIZES, is_count), "seconds": NUMBER},
+    "history": [ENTRY],
+}
 
 
 def is_complete(record: Content, noise: Sequence[float] = (), images: Sequence[int] = ()) -> bool:
     """Whether a record is complete, with errors at these noise levels and these single images."""
     try:
         return (
-            record["status"] in set(Status) - {Status.DIVERGED}
+            find_fault(record, COMPLETE) is None
+            and record["status"] in set(Status) - {Status.DIVERGED}
             and _has_history(record)
             and _has_sizes(record)
             and (not noise or _has_noise(record, noise))
@@ -46,17 +64,19 @@ def _has_history(record: Content) -> bool:
     return (
         "train" in samples
         and _has_errors(result, samples)
-        and [entry["iteration"] for entry in history] == list(range(record["n_iter"] + 1))
+        and len(history) == record["n_iter"] + 1
+        and all(entry["iteration"] == k for k, entry in enumerate(history))
         and all(_has_errors(entry, samples) for entry in history)
         and ends_alike
     )
 
 
 def _has_sizes(record: Content) -> bool:
-    """Whether all sizes are finite, with as many layers as the history has."""
+    """Whether all sizes are finite, with as many layers as the settings and the history have."""
     result = record["result"]
     units = result["active_units"]
-    if len(units) != len(record["history"][-1].get("active_units", units)):
+    planned = record["settings"].get("hidden", units)
+    if not len(units) == len(planned) == len(record["history"][-1].get("active_units", planned)):
         return False
     sizes = [*units, result["parameters"], *(result["operations"][name] for name in SIZES)]
     return all(0 <= size < math.inf for size in sizes)

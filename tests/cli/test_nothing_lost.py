@@ -95,10 +95,10 @@ def test_the_old_results_stay_until_there_are_new_ones(command, run, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("zeroone.training.epochs.Epochs.iterate", interrupted)
-    words = ["--hidden", "5", "--epochs", "2", "--quiet", "--out=run"]
+    words = ["--hidden", "5", "--epochs", "2", "--quiet", "--out=run", "--overwrite"]
     code, _, err = command("train", "--data", "digits", *words)
     assert code == 130
-    assert "the same command with --resume goes on" in err
+    assert "the same command with --resume, without --overwrite, goes on" in err
     assert (run / "model.safetensors").read_bytes() == before
 
 

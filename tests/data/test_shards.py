@@ -1,10 +1,13 @@
 """Data in shards: shared out, read, damaged, refused."""
 
+import io
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from zeroone import TrainSettings, train
+from zeroone import Callback, TrainSettings, train
 from zeroone.data.embedded import load_embedded
 from zeroone.data.load import load_data
 from zeroone.data.shards import Shards, shard, share_out, write_shards
@@ -32,27 +35,90 @@ def test_one_process_reads_shards(tmp_path):
     assert one.record["result"]["test_error"] == other.record["result"]["test_error"]
 
 
+def with_other_numbers(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-4] + bytes(byte ^ 1 for byte in content[-4:]))
+
+
+def zipped():
+    file = io.BytesIO()
+    np.savez(file, X=np.zeros(3))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["X-1.npy", "y-1.npy", "X-test.npy", "y-test.npy"])
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        (lambda f: (f / "X-1.npy").unlink(), "X-1.npy is missing"),
-        (lambda f: (f / "X-1.npy").write_bytes(b"no array"), "missing or damaged"),
-        (lambda f: (f / "y-0.npy").unlink(), "y-0.npy is missing"),
-        (lambda f: np.save(f / "y-0.npy", np.zeros(3)), "another length"),
-        (lambda f: np.save(f / "X-0.npy", np.zeros((3, 64), np.float32)), "another shape"),
-        (lambda f: (f / "shards.json").write_text("{}"), "not a readable index"),
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(b"no array"), "has changed"),
+        (lambda path: path.write_bytes(b""), "has changed"),
+        (lambda path: np.save(path, np.zeros((3, 64), np.float32)), "has changed"),
+        (lambda path: path.write_bytes(zipped()), "has changed"),
+        (with_other_numbers, "has changed since it was written: bring it back, or cut the data"),
     ],
 )
-def test_damaged_shards_are_named(damage, match, tmp_path):
+def test_changed_shards_are_named(damage, match, name, tmp_path):
     shard(load_embedded("digits"), tmp_path / "s", 3)
-    damage(tmp_path / "s")
+    damage(tmp_path / "s" / name)
+    with pytest.raises(InputError, match=f"{name} {match}"):
+        train_on(tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda about: about.clear(), "not a readable index"),
+        (lambda about: about.update(sizes=[]), "not a readable index"),
+        (lambda about: about.update(files=[]), "not a readable index"),
+        (lambda about: about.update(image="8"), "not a readable index"),
+        (lambda about: about.update(version=1), "another version of zeroone: cut the data"),
+        (lambda about: about["sizes"].reverse(), "another length than shards.json says"),
+        (lambda about: about.update(features=63), "another shape than shards.json says"),
+        (lambda about: about["files"].pop("X-0.npy"), "X-0.npy has changed"),
+    ],
+)
+def test_changed_indices_are_named(change, match, tmp_path):
+    digits = load_embedded("digits")
+    pieces = [(digits.X[:500], digits.y[:500]), (digits.X[500:], digits.y[500:])]
+    path = write_shards(pieces, tmp_path / "s") / "shards.json"
+    about = json.loads(path.read_text())
+    change(about)
+    path.write_text(json.dumps(about))
     with pytest.raises(InputError, match=match):
         train_on(tmp_path / "s")
 
 
-def train_on(folder):
+def test_a_shard_that_changes_after_the_interruption_is_noticed(tmp_path):
+    class Interrupt(Callback):
+        def on_iteration(self, entry, model):
+            raise KeyboardInterrupt
+
+    shard(load_embedded("digits"), tmp_path / "s", 3)
+    with pytest.raises(KeyboardInterrupt):
+        train_on(tmp_path / "s", out=tmp_path / "run", callbacks=[Interrupt()])
+    with_other_numbers(tmp_path / "s" / "X-2.npy")
+    with pytest.raises(InputError, match=r"X-2.npy has changed since it was written"):
+        train_on(tmp_path / "s", out=tmp_path / "run", resume=True)
+    with_other_numbers(tmp_path / "s" / "X-2.npy")
+    train_on(tmp_path / "s", out=tmp_path / "run", resume=True)
+
+
+def test_a_rank_reads_the_checksums_of_its_own_shards_only(tmp_path):
+    shard(load_embedded("digits"), tmp_path / "s", 4)
+    with_other_numbers(tmp_path / "s" / "X-3.npy")
+    shards, team = load_data(str(tmp_path / "s")).X, Team()
+    team.size = 2
+    assert len(shards.of(team)[0]) == len(shards) // 2
+    team.rank = 1
+    with pytest.raises(InputError, match=r"X-3.npy has changed"):
+        shards.of(team)
+
+
+def train_on(folder, **more):
     split = load_data(str(folder))
-    train(split.X, split.y, TrainSettings.from_options(hidden=(5,), epochs=1))
+    settings = TrainSettings.from_options(hidden=(5,), epochs=1)
+    train(split.X, split.y, settings, test=split.test, **more)
 
 
 def test_shards_that_cannot_be_written(tmp_path):

@@ -51,7 +51,7 @@ def test_a_resumed_run_goes_on_with_its_file(tmp_path, monkeypatch):
     assert len(read(path)) == 3  # of which the third was not kept
     run(tmp_path, CSVLogger(path), resume=True)
     assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
-    run(tmp_path, CSVLogger(path))
+    run(tmp_path, CSVLogger(path), overwrite=True)
     assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
 
 

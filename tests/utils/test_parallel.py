@@ -248,16 +248,27 @@ def under_torchrun(out, *words, restarts=0):
     return [*command, "--hidden", "20", "--threads", "1", "--out", str(out), *words]
 
 
-def test_torchrun_refuses_once(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words", "sentence"),
+    [
+        ("-", ["--batch", "5000"], "batch=5000 is larger than"),
+        ("record.json", [], "holds a finished run"),
+        ("state.safetensors", ["--resume"], "is truncated or not a safetensors file"),
+    ],
+    ids=["wrong", "finished", "damaged"],
+)
+def test_torchrun_refuses_once(name, words, sentence, tmp_path):
     """All ranks refuse it, one says so."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).touch()
     refused = subprocess.run(
-        under_torchrun(tmp_path / "run", "--epochs", "2", "--batch", "5000"),
+        under_torchrun(tmp_path / "run", "--epochs", "2", *words),
         capture_output=True,
         text=True,
         check=False,
     )
     assert refused.returncode
-    assert refused.stderr.count("batch=5000 is larger than") == 1
+    assert refused.stderr.count("zeroone: ") == refused.stderr.count(sentence) == 1
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])

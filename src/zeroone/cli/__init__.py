@@ -108,7 +108,8 @@ def _hint(words: list[str]) -> str:
     if words[:1] == ["train"] and (following or joined):
         out = Path([*following, *joined][-1])
         kept = any(out.rglob("state.safetensors"))
-        return f"; the same command {'with --resume goes on' if kept else 'begins again'}"
+        how = "with --resume, without --overwrite," if "--overwrite" in words else "with --resume"
+        return f"; the same command {f'{how} goes on' if kept else 'begins again'}"
     if words[:1] in (["matrix"], ["reproduce"]):
         return "; the same command goes on, without the runs that are finished"
     return "; the same command begins again"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.storage import check_writable, is_folder, make_folder
+from zeroone.utils.storage import LOCK, check_writable, is_folder, make_folder
 
 Number = TypeVar("Number", int, float)
 
@@ -69,6 +69,7 @@ def output_folder(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         for path in made:
-            if path.exists() and not any(path.iterdir()):
+            if path.exists() and {file.name for file in path.iterdir()} <= {LOCK}:
+                (path / LOCK).unlink(missing_ok=True)
                 path.rmdir()
         raise

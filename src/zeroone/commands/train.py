@@ -26,6 +26,7 @@ def train(
     data_dir: Path | None = None,
     label: str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     preset: str | None = None,
     body: str | None = None,
     initial_epochs: int | None = None,
@@ -38,7 +39,7 @@ def train(
     quiet: bool = False,
     **settings: Any,
 ) -> None:
-    """Train a network and write it with the record of the run.
+    """Train a network; write the model and a record of the run to a folder.
 
     Example: zeroone train --data digits --hidden 300,300 --out runs/digits
 
@@ -46,20 +47,22 @@ def train(
 
     Example: torchrun --nproc-per-node 4 -m zeroone train --data big --threads 1 --out runs/big
 
-    After an interruption, the same command with --resume continues where it stopped.
+    After an interruption, repeat the command with --resume: the run continues where it stopped.
 
     Args:
         out: folder for model.safetensors and record.json.
         resume: continue the unfinished run in --out.
-        preset: 'paper' for the printed settings; other options override them.
-        body: a backbone: tiny, small, resnet18 or resnet18-3x3 (default: by the images' shape).
+        overwrite: replace the run in --out, finished or not.
+        preset: 'paper' takes the settings that the paper prints; other options override them.
+        body: the backbone below the layers: tiny, small, resnet18 or resnet18-3x3 (default: by the
+            shape of the images).
         initial_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
             its features; 0 trains the backbone with the layers, all activations 0/1.
         initial_batch: samples per batch of the pretraining (default: 64).
         initial_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.
         tensorboard: folder for TensorBoard, if it is installed.
-        half_sums: under torchrun, send sums as bfloat16, which halves the traffic.
+        half_sums: under torchrun, send gradients as bfloat16, which halves the traffic.
         settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
@@ -69,7 +72,8 @@ def train(
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         with team.agree():
             split = load_data(data, data_dir=data_dir, label=label)
-        place = {"out": out, "name": data, "resume": resume, "team": team}
+        place = {"out": out, "name": data, "team": team}
+        place |= {"resume": resume, "overwrite": overwrite}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
     if run is not None and team.is_first:
         _print(run, split.name, str(out))
@@ -135,7 +139,9 @@ def _run(
     team, out = place["team"], place["out"]
     if restarts():
         place["resume"] = team.first_word(any(out.rglob(STATE)))
-        if team.first_word((out / RECORD).exists() and not place["resume"]):
+        place["overwrite"] &= not place["resume"]  # the results may be those to replace
+        ended = (out / RECORD).exists() and not place["resume"] and not place["overwrite"]
+        if team.first_word(ended):
             return None
     if not team.is_first:
         loggers, quiet = [], True

@@ -1,14 +1,14 @@
 """Data in shards: matrices on disk, of which each rank opens only its own.
 
 A folder holds ``shards.json`` and, for each shard k, ``X-k.npy`` and ``y-k.npy``; perhaps
-``X-test.npy`` and ``y-test.npy``. Shards may differ in size. Every rank reads all labels.
+``X-test.npy`` and ``y-test.npy``. Shards may differ in size. Every rank reads all labels. The index
+holds a checksum of each file, which is compared before anything is learnt from the file.
 """
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,24 @@ from torch import Tensor
 
 from zeroone.data.splits import Split, is_real_text
 from zeroone.nn.inputs import as_array, check_inputs
-from zeroone.utils.checks import InputError, count
+from zeroone.utils.checks import InputError, check_file, count
+from zeroone.utils.forms import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.memmap import MappedRows, map_file
-from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.parallel import Team
 from zeroone.utils.storage import make_folder, replacing, write_json
 
 INDEX = "shards.json"
-VERSION = 1
+VERSION = 2
 ROWS = 65536  # samples that are hashed at a time
+FORM = {  # of the index
+    "sizes": [is_count],
+    "features": is_count,
+    "sha256": str,
+    "files": {...: str},
+    "test": bool,
+    "image": Maybe([is_count]),
+    "names": Maybe([str]),
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class Shards:
     sizes: list[int]
     n_features: int
     digest: str  # SHA-256 of all samples, taken when they were written
+    checksums: dict[str, str] = field(default_factory=dict)  # of the files, by name
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,18 +61,22 @@ class Shards:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all samples into memory."""
         del copy
-        everything = np.concatenate([self._open(k) for k in range(len(self.sizes))])
+        everything = np.concatenate(self._open(range(len(self.sizes))))
         return everything if dtype is None else everything.astype(dtype)
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         """Read some rows."""
         numbers = torch.as_tensor(np.arange(len(self))[rows])
-        return self.of(ALONE)[0][numbers.reshape(-1)].numpy().reshape(*numbers.shape, -1)
+        shards = MappedRows([self._map(k) for k in range(len(self.sizes))])  # of some rows: as is
+        return shards[numbers.reshape(-1)].numpy().reshape(*numbers.shape, -1)
 
     def of(self, team: Team) -> tuple[MappedRows, Tensor | None]:
-        """Open a rank's shards; also return the numbers of their rows, None for all rows."""
+        """Open a rank's shards; also return the numbers of their rows, None for all rows.
+
+        Each rank reads its shards once for their checksums, as fast as the disk allows.
+        """
         if team.size == 1:
-            return MappedRows([self._open(k) for k in range(len(self.sizes))]), None
+            return MappedRows(self._open(range(len(self.sizes)))), None
         if team.size > len(self.sizes):
             raise InputError(
                 f"{self.folder} has {len(self.sizes)} shards for {team.size} ranks: cut it into "
@@ -69,9 +84,15 @@ class Shards:
             )
         first, last = share_out(self.sizes, team.size)[team.rank : team.rank + 2]
         numbers = torch.arange(sum(self.sizes[:first]), sum(self.sizes[:last]))
-        return MappedRows([self._open(k) for k in range(first, last)]), numbers
+        return MappedRows(self._open(range(first, last))), numbers
 
-    def _open(self, k: int) -> NDArray[Any]:
+    def _open(self, shards: range) -> list[NDArray[Any]]:
+        """Map shards whose files are as they were written."""
+        for k in shards:
+            _check_same(self.folder / f"X-{k}.npy", self.checksums)
+        return [self._map(k) for k in shards]
+
+    def _map(self, k: int) -> NDArray[Any]:
         return _samples(self.folder / f"X-{k}.npy", (self.sizes[k], self.n_features))
 
 
@@ -95,31 +116,33 @@ def is_sharded(folder: Path) -> bool:
 def load_shards(folder: Path) -> Split:
     """Read the labels of a folder of shards, and leave its samples on disk."""
     try:
-        about = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        sizes = [count("a shard", size, least=0) for size in about["sizes"]]
-        n_features = count("features", about["features"])
-        shards = Shards(folder, sizes, n_features, str(about["sha256"]))
-        shape = (
-            None
-            if about["image"] is None
-            else tuple(count("a side", side) for side in about["image"])
+        about: Any = parse_json((folder / INDEX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        about = None
+    if find_fault(about, {"version": int}) is None and about["version"] != VERSION:
+        raise InputError(
+            f"{folder / INDEX} is of another version of zeroone: cut the data into shards again "
+            f"(zeroone data shard)."
         )
-        names = None if about["names"] is None else tuple(map(str, about["names"]))
-        has_test, version = bool(about["test"]), about["version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{folder / INDEX} is not a readable index of shards.") from None
-    if version != VERSION:
-        raise InputError(f"{folder / INDEX} is of another version of zeroone.")
-    fits = shape is None or (len(shape) == 3 and math.prod(shape) == n_features)
-    if not sizes or not fits or (names is not None and len(names) != n_features):
+    if find_fault(about, FORM) is not None:
+        raise InputError(f"{folder / INDEX} is not a readable index of shards.")
+    sizes, n_features, known = about["sizes"], about["features"], about["files"]
+    image, names = (
+        None if about[name] is None else tuple(about[name]) for name in ("image", "names")
+    )
+    fits = image is None or (len(image) == 3 and math.prod(image) == n_features)
+    if not sizes or not n_features or not fits or (names and len(names) != n_features):
         raise InputError(f"{folder / INDEX} does not describe its samples.")
+    names_read = [f"y-{k}.npy" for k in range(len(sizes))]
+    for name in names_read + (["X-test.npy", "y-test.npy"] if about["test"] else []):
+        _check_same(folder / name, known)
     labels = [_labels(folder / f"y-{k}.npy", size) for k, size in enumerate(sizes)]
     test: tuple[Any, Any] = (None, None)
-    if has_test:
+    if about["test"]:
         X_test = np.array(_samples(folder / "X-test.npy", (None, n_features)))
         test = X_test, np.array(_labels(folder / "y-test.npy", len(X_test)))
-    X: Any = shards  # it does what is asked of an array here
-    return Split(folder.name, X, np.concatenate(labels), *test, shape=shape, feature_names=names)
+    X: Any = Shards(folder, sizes, n_features, about["sha256"], known)  # like an array here
+    return Split(folder.name, X, np.concatenate(labels), *test, shape=image, feature_names=names)
 
 
 def _samples(path: Path, shape: tuple[int | None, int]) -> NDArray[Any]:
@@ -141,6 +164,20 @@ def _labels(path: Path, size: int) -> NDArray[Any]:
     if found.dtype.kind not in "biufU" or not is_real_text(found):
         raise InputError(f"{path} holds {found.dtype}, neither numbers nor text.")
     return found
+
+
+def _check_same(path: Path, checksums: dict[str, str]) -> None:
+    """Refuse a file that is not as it was written."""
+    try:
+        with check_file(path, "file").open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        raise InputError(f"{path} is missing or damaged.") from None
+    if digest != checksums.get(path.name):
+        raise InputError(
+            f"{path} has changed since it was written: bring it back, or cut the data into shards "
+            f"again (zeroone data shard)."
+        )
 
 
 def shard(split: Split, folder: Path, shards: int) -> Path:
@@ -175,8 +212,9 @@ def write_shards(
     if any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: take another folder.")
     sizes, width, dtype, digest = [], 0, None, hashlib.sha256()
+    checksums: dict[str, str] = {}
     for k, (X, y) in enumerate(pieces):
-        inputs = _write(folder, k, X, y)
+        inputs = _write(folder, k, X, y, checksums)
         if width and inputs.shape[1] != width:
             raise InputError(f"shard {k} has {inputs.shape[1]} features, those before {width}.")
         if dtype is not None and inputs.dtype != dtype:
@@ -188,12 +226,13 @@ def write_shards(
     if not sizes:
         raise InputError("there are no shards to write.")
     if test is not None:
-        _write(folder, "test", *test)
+        _write(folder, "test", *test, checksums)
     about = {
         "version": VERSION,
         "sizes": sizes,
         "features": width,
         "sha256": digest.hexdigest(),
+        "files": checksums,
         "test": test is not None,
         "image": image,
         "names": names,
@@ -202,14 +241,21 @@ def write_shards(
     return folder
 
 
-def _write(folder: Path, which: int | str, X: Any, y: Any) -> NDArray[Any]:
-    """Write bytes or finite float32 numbers, and a label each; return the inputs."""
+def _write(
+    folder: Path, which: int | str, X: Any, y: Any, checksums: dict[str, str]
+) -> NDArray[Any]:
+    """Write bytes or finite float32 numbers, and a label each; return the inputs.
+
+    The checksums of both files are added to ``checksums``.
+    """
     inputs, labels = check_inputs(X, torch.float32).numpy(), as_array(y)
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
     if labels.shape != (len(inputs),):
         raise InputError(f"X has {len(inputs)} rows but y has shape {labels.shape}.")
     for name, array in ((f"X-{which}.npy", inputs), (f"y-{which}.npy", labels)):
-        with replacing(folder / name) as temporary, temporary.open("wb") as file:
+        with replacing(folder / name) as temporary, temporary.open("wb+") as file:
             np.save(file, array)
+            file.seek(0)
+            checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return inputs

@@ -60,6 +60,18 @@ class Terms:
             "activation": by.pi * sum(self.activation),
         }
 
+    def numbers(self) -> list[float]:
+        """Return all terms in a row, for ``from_numbers``."""
+        return [self.loss, *self.columns, *self.ridge, *self.coupling, *self.activation]
+
+    @classmethod
+    def from_numbers(cls, row: list[float]) -> "Terms":
+        """Invert ``numbers``; there is one activation less than layers."""
+        loss, *rest = row
+        n = (len(rest) + 1) // 4
+        columns, ridge, coupling, activation = (rest[i * n : i * n + n] for i in range(4))
+        return cls(loss, [int(c) for c in columns], ridge, coupling, activation)
+
     def total(self, by: Coefficients) -> float:
         """Return F."""
         return sum(self.weighted(by).values())

@@ -1,5 +1,6 @@
 """The W_i block: proximal gradient steps on Phi + lam ||.||_{2,0}  (Algorithm 1, label ses)."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +50,8 @@ def _inner(A: Tensor, B: Tensor) -> float:
 
 def lipschitz(gram: Tensor, tau: float, gamma: float) -> float:
     """Return tau ||V||_2^2 + gamma, the Lipschitz constant of Phi's gradient (before Theorem 2)."""
+    if not bool(gram.isfinite().all()):  # F will not be finite either
+        return math.inf
     return tau * float(torch.linalg.eigvalsh(gram.double())[-1]) + gamma
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zeroone.exact.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
 from zeroone.exact.linalg import damped_gain
-from zeroone.exact.objective import Coefficients, columns_of, evaluate, ridge_of
+from zeroone.exact.objective import Coefficients, Terms, columns_of, evaluate, ridge_of
 from zeroone.exact.penalty import stationarity
 from zeroone.exact.pgm import Phi, lipschitz, pgm
 from zeroone.nn.functional import add_up, step, sum_of_squares
@@ -308,21 +308,30 @@ class ExactBCD:
         self.terms.columns[i], self.terms.ridge[i] = columns_of(layer), ridge_of(layer)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all blocks by name: the next sweep depends on nothing else."""
+        """Return all blocks by name: the next sweep depends on nothing else.
+
+        The terms are added up block by block: from the blocks alone they come out a little
+        different.
+        """
         named = {"W": [op.weight for op in self.network.operators], "U": self.U, "V": self.V[1:]}
         state = {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
-        return state | {f"S{link.layer}": link.operator.weight for link in self.network.shortcuts}
+        state |= {f"S{link.layer}": link.operator.weight for link in self.network.shortcuts}
+        return state | {"terms": torch.tensor(self.terms.numbers(), dtype=torch.float64)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``."""
-        state = {name: T.to(self.network.device) for name, T in state.items()}
+        for name, own in self.state().items():
+            T = state.get(name)
+            if T is None or (T.shape, T.dtype) != (own.shape, own.dtype) or not T.isfinite().all():
+                raise InputError(f"the state does not fit: {name} is missing or of another form.")
+        self.terms = Terms.from_numbers(state["terms"].tolist())
+        state = {name: T.to(self.network.device) for name, T in state.items() if name != "terms"}
         for i, op in enumerate(self.network.operators):
             op.weight = state[f"W{i}"]
         for link in self.network.shortcuts:
             link.operator.weight = state[f"S{link.layer}"]
         self.U = [state[f"U{i}"] for i in range(len(self.U))]
         self.V[1:] = [state[f"V{i}"] for i in range(len(self.V) - 1)]
-        self.terms = evaluate(self.network, self.U, self.V, self.y, self.team)
 
     def residuals(self) -> dict[str, float]:
         """Return the largest violation of each block's stationarity condition (label G-In3).

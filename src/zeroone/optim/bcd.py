@@ -35,6 +35,7 @@ from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
 from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
 from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
+from zeroone.optim.stored import check_state
 from zeroone.utils.checks import InputError, count, positive
 
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
@@ -398,8 +399,7 @@ class BCD(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from ``state_dict()``. Load the model's own state first."""
-        if "bcd" not in state_dict:
-            raise InputError("the state is of another optimizer, not of BCD.")
+        check_state(self, state_dict)
         own = state_dict["bcd"]
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
@@ -417,8 +417,6 @@ class BCD(Optimizer):
             step = self.observer.steps[name]
             step.scale, step.window = (T.to(step.scale.device).clone() for T in (scale, window))
         if self.removal is not None:
-            if own["removal"] is None:
-                raise InputError("the state is of a training without keep and lam.")
             self.removal.restore(own["removal"])
         self._prepare()
 

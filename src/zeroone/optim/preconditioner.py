@@ -17,7 +17,7 @@ docs/stochastic.md derives it from the V block.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -60,6 +60,9 @@ class Solution:
 @dataclass
 class Preconditioner(ABC):
     """Running moments of a layer's inputs; a checkpoint keeps ``tensors``."""
+
+    # The axes of stored tensors: groups, columns, rank.
+    AXES: ClassVar[dict[str, str]] = {"mean": "gc"}
 
     mean: Tensor  # of each input, (groups, columns); 0 if the layer has no bias
 
@@ -139,6 +142,8 @@ class LowRank(Preconditioner):
     strength: the variances s along them, (groups, rank)
     total: the sum of the variances of all inputs, (groups,)
     """
+
+    AXES: ClassVar = {"mean": "gc", "basis": "gcr", "strength": "gr", "total": "g"}
 
     basis: Tensor
     strength: Tensor
@@ -267,6 +272,8 @@ class Diagonal(Preconditioner):
 
     frequency: of each token, (1, tokens)
     """
+
+    AXES: ClassVar = {"mean": "gc", "frequency": "gc"}
 
     frequency: Tensor
 

@@ -38,14 +38,16 @@ def train_baseline(
     noise: Sequence[float] = (),
     out: Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     features: Features | None = None,
     team: Team = ALONE,
 ) -> tuple[FloatNetwork, dict[str, Any]]:
     """Train a baseline; return the network and the record of its run.
 
     Of ``settings`` it uses those in ``USED``. ``image`` is the shape (channels, height, width) of a
-    sample, for convolutions; ``noise``, ``features`` and ``resume`` are as in ``train``. The folder
-    ``out`` holds only the state of the run, which the caller removes once it keeps the result.
+    sample, for convolutions; ``noise``, ``features``, ``resume`` and ``overwrite`` are as in
+    ``train``. The folder ``out`` holds only the state of the run, which the caller removes once it
+    keeps the result.
     """
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
@@ -57,18 +59,17 @@ def train_baseline(
     )
     trainer = AdamTrainer(model, baseline, plan.total, team)
     learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
-    described, checkpoint = describe_baseline(baseline, settings), None
-    if out is not None:
-        checkpoint = open_checkpoint(out, described, task, team, resume=resume)
-    outcome = run_loop(
-        learner,
-        task.parts,
-        patience=settings.patience,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        resume=resume,
-        team=team,
-    )
+    described, how = describe_baseline(baseline, settings), {"resume": resume}
+    with open_checkpoint(out, described, task, team, **how, overwrite=overwrite) as checkpoint:
+        outcome = run_loop(
+            learner,
+            task.parts,
+            patience=settings.patience,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            resume=resume,
+            team=team,
+        )
     errors = part_errors(model, task.parts, team)
     task = replace(task, scaling=model.move(torch.device("cpu")).scaling)
     record = new_record("train", described, settings.seed) | {"ranks": team.describe()}

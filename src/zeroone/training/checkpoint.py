@@ -11,13 +11,30 @@ import torch
 from torch import Tensor
 
 from zeroone.training.training_data import TrainingData
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, is_number
+from zeroone.utils.forms import Maybe, find_fault, is_count, is_share
 from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 FILE = "state.safetensors"
 INTERVAL = 0.2  # seconds; not every short epoch is worth a write
+VERSIONS = {"zeroone": __version__, "torch": torch.__version__}  # other ones give other numbers
+HEADER = {
+    "versions": {...: str},
+    "settings": dict,
+    "data": {...: str},
+    "history": [
+        {
+            "iteration": is_count,
+            "seconds": is_number,
+            "loss": lambda loss: loss is None or is_number(loss),
+        }
+    ],
+    "best_error": Maybe(is_share),
+    "best_iteration": is_count,
+    "resumed": [is_count],
+}
 
 
 @dataclass
@@ -35,11 +52,19 @@ class StaleStateError(InputError):
     """The state is damaged, or belongs to other settings or data."""
 
 
+def refuse_both(*, resume: bool, overwrite: bool) -> None:
+    """Raise an error for wishes that exclude each other."""
+    if resume and overwrite:
+        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
+
+
 def refuse_unfinished(folder: Path) -> None:
     """Raise an error rather than replace a run that could be resumed."""
-    path = folder / FILE
-    if path.exists():
-        raise InputError(f"{folder} holds an unfinished run: resume it, or remove {path}.")
+    if (folder / FILE).exists():
+        raise InputError(
+            f"{folder} holds an unfinished run: continue it with --resume (resume=True), or "
+            f"replace it with --overwrite (overwrite=True)."
+        )
 
 
 class Checkpoint:
@@ -65,7 +90,7 @@ class Checkpoint:
         """Save everything the next iteration depends on."""
         header = {
             "version": STATE_VERSION,
-            "package": __version__,
+            "versions": VERSIONS,
             **self.identity,
             "history": progress.history,
             "best_error": progress.best_error,
@@ -89,21 +114,34 @@ class Checkpoint:
             self._check(header)
         except InputError as error:
             raise StaleStateError(str(error)) from None
-        progress = Progress(
-            header["history"],
-            _strip(tensors, "best."),
-            header["best_error"],
+        history, best = header["history"], _strip(tensors, "best.")
+        numbers, best_iteration = (
+            [entry["iteration"] for entry in history],
             header["best_iteration"],
-            [*header["resumed"], len(header["history"]) - 1],
         )
+        whole = numbers and numbers == list(range(len(history))) and best_iteration in numbers
+        if not whole or bool(best) != (header.get("best_error") is not None):
+            raise StaleStateError(f"{self.path} is damaged: its history is not whole.")
+        resumed = [*header["resumed"], numbers[-1]]
+        progress = Progress(history, best, header.get("best_error"), best_iteration, resumed)
         return progress, _strip(tensors, "state.")
 
     def _check(self, header: dict[str, Any]) -> None:
         folder = self.path.parent
         if header["version"] != STATE_VERSION:
             raise InputError(
-                f"the run in {folder} was begun by an earlier version: begin it again."
+                f"the run in {folder} was begun by an earlier version: begin it again with "
+                f"--overwrite (overwrite=True)."
             )
+        if (fault := find_fault(header, HEADER)) is not None:
+            raise InputError(f"{self.path} is damaged: {fault} is missing or of another form.")
+        for name, version in VERSIONS.items():
+            if header["versions"].get(name) != version:
+                raise InputError(
+                    f"the run in {folder} was begun by {name} {header['versions'].get(name)}, not "
+                    f"{version}, and would end differently: resume it with that version, or begin "
+                    f"it again with --overwrite (overwrite=True)."
+                )
         for name, now in self.identity["settings"].items():
             then = header["settings"].get(name)
             if then != now:

@@ -10,8 +10,9 @@ from torch import Tensor
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import Model, error_rate
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import Checkpoint, Progress
+from zeroone.training.checkpoint import Checkpoint, Progress, StaleStateError
 from zeroone.training.training_data import Subset
+from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Team
 
 SCORED = 10_000  # training samples to score after an iteration; the final score uses all
@@ -108,7 +109,7 @@ def run(
         kept = team.first_word(kept)
         assert kept is not None
         progress, state = kept
-        learner.restore(state)
+        _restore(learner, progress, state, checkpoint)
     else:
         progress = Progress([_entry(0, learner, learner.start(), scored, team)])
         _save(checkpoint, progress, learner, team, due=True)
@@ -132,6 +133,18 @@ def run(
         if status is not Status.EARLY:
             reason += f"; the weights are those of iteration {progress.best_iteration}, the best"
     return Outcome(progress, status, reason)
+
+
+def _restore(
+    learner: Learner, progress: Progress, state: dict[str, Tensor], checkpoint: Checkpoint
+) -> None:
+    """Continue from a state; one that does not fit is refused, as are its best weights."""
+    try:
+        if progress.best:
+            learner.restore(progress.best)
+        learner.restore(state)
+    except InputError as error:
+        raise StaleStateError(f"{checkpoint.path} cannot be resumed: {error}") from None
 
 
 def _save(

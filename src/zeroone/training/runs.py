@@ -1,7 +1,8 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import Checkpoint, refuse_unfinished
+from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import Checkpoint, refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import Learner, Outcome, Status
@@ -33,7 +35,7 @@ from zeroone.utils.device import find_device
 from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
-from zeroone.utils.storage import make_folder, remove_leftovers
+from zeroone.utils.storage import locked, make_folder, remove_leftovers
 
 EXACT_INIT_STD = 1e-3
 RECORD, MODEL = "record.json", "model.safetensors"
@@ -88,6 +90,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     noise: Sequence[float] = (),
     features: Features | None = None,
     sample_weight: ArrayLike | Tensor | None = None,
@@ -107,9 +110,10 @@ def train(
         image: the shape of a sample (channels, height, width); convolutions need it.
         callbacks: observe the run and may stop it.
         out: a folder for the model and the record. It also holds the state of the run, written
-            after an iteration, at most every 0.2 s.
+            after an iteration, at most every 0.2 s. One run at a time may use it.
         resume: whether to continue from the state in ``out``. On the same machine with as many
             threads, the result equals that of an uninterrupted run bit for bit.
+        overwrite: whether a new run may replace one in ``out``, finished or not.
         noise: levels of Gaussian noise (see ``metrics.Noise``) at which to score the result.
         features: the outputs of a trained backbone for X (see ``zeroone.pretraining``). Layers
             are trained on these; the resulting network takes X.
@@ -134,6 +138,7 @@ def train(
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
+    refuse_both(resume=resume, overwrite=overwrite)
     if start is not None:
         settings = _continuing(settings, check_network(start))
     device = find_device(settings.device)
@@ -144,57 +149,86 @@ def train(
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
-    checkpoint = None
-    if out is not None:
-        checkpoint = open_checkpoint(Path(out), settings.flat(), task, team, resume=resume)
-    outcome = run_loop(
-        learner,
-        task.parts,
-        patience=settings.patience,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        resume=resume,
-        scores=scores,
-        team=team,
-    )
-    errors = part_errors(network, task.parts, team)
-    task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
-    record = new_record("train", settings.describe(), settings.seed) | {"ranks": team.describe()}
-    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
-    record["network"] = [layer.describe() for layer in network.layers]
-    finished = Run(task.whole(network), outcome.status, outcome.reason, record)
-    if checkpoint and out is not None and team.is_first:
-        finished.save(out)
-        checkpoint.remove()
+    how = {"resume": resume, "overwrite": overwrite, "keeps_results": True}
+    with open_checkpoint(out, settings.flat(), task, team, **how) as checkpoint:
+        outcome = run_loop(
+            learner,
+            task.parts,
+            patience=settings.patience,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            resume=resume,
+            scores=scores,
+            team=team,
+        )
+        errors = part_errors(network, task.parts, team)
+        task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
+        record = new_record("train", settings.describe(), settings.seed)
+        record |= {"ranks": team.describe(), "device": settings.device}
+        record |= describe(learner, task, outcome, errors, noise)
+        record["network"] = [layer.describe() for layer in network.layers]
+        finished = Run(task.whole(network), outcome.status, outcome.reason, record)
+        if checkpoint and team.is_first:
+            finished.save(checkpoint.path.parent)
+            checkpoint.remove()
     return finished
 
 
+@contextmanager
 def open_checkpoint(
-    out: Path, settings: dict[str, Any], task: TrainingData, team: Team = ALONE, *, resume: bool
-) -> Checkpoint:
-    """Return a folder's checkpoint; results of an earlier run stay until there are new ones.
+    out: str | Path | None,
+    settings: dict[str, Any],
+    task: TrainingData,
+    team: Team = ALONE,
+    *,
+    resume: bool,
+    overwrite: bool,
+    keeps_results: bool = False,
+) -> Iterator[Checkpoint | None]:
+    """Lock a folder and yield its checkpoint; None without a folder.
+
+    Results of an earlier run stay until there are new ones, which the run ``keeps_results`` for.
 
     Raises:
-        InputError: there is nothing to resume, or a new run would replace an unfinished one.
+        InputError: there is nothing to resume, a new run would replace another one, or another
+            process is at work in the folder.
 
     """
-    checkpoint = Checkpoint(make_folder(out), settings, task)
+    if out is None:
+        yield None
+        return
+    checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
     team.keep_state_in(checkpoint.path)
-    with team.agree():
-        if team.is_first:
-            _check_folder(out, checkpoint.path, resume=resume)
-    return checkpoint
+    folder = checkpoint.path.parent
+    with ExitStack() as stack:
+        with team.agree():
+            if team.is_first:
+                stack.enter_context(locked(folder))
+                _check_folder(folder, resume=resume, overwrite=overwrite, results=keeps_results)
+        yield checkpoint
 
 
-def _check_folder(out: Path, state: Path, *, resume: bool) -> None:
-    """Remove what an interrupted write left; refuse a folder that does not fit ``resume``."""
-    for path in (out / RECORD, out / MODEL, state):
+def _check_folder(folder: Path, *, resume: bool, overwrite: bool, results: bool) -> None:
+    """Remove what an interrupted write left; refuse a folder that does not fit the wishes."""
+    state = folder / STATE
+    for path in (folder / RECORD, folder / MODEL, state):
         remove_leftovers(path)
-    if not resume:
-        refuse_unfinished(out)
-    elif not state.is_file():
-        what = "a finished run" if (out / RECORD).exists() else "no unfinished run"
-        raise InputError(f"{out} holds {what}: there is nothing to resume.")
+    if resume and not state.is_file():
+        what = "a finished run" if (folder / RECORD).exists() else "no unfinished run"
+        raise InputError(f"{folder} holds {what}: there is nothing to resume.")
+    if not (resume or overwrite):
+        refuse_unfinished(folder)
+        if results:
+            refuse_finished(folder)
+
+
+def refuse_finished(folder: Path) -> None:
+    """Raise an error rather than replace the results of a run."""
+    if any((folder / name).exists() for name in (RECORD, MODEL)):
+        raise InputError(
+            f"{folder} holds a finished run: take another folder, or replace it with --overwrite "
+            f"(overwrite=True)."
+        )
 
 
 def _start(

@@ -1,7 +1,7 @@
 """Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
-import math
 import stat
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -18,30 +18,31 @@ class InputError(ValueError):
     """
 
 
-def _is_finite(value: Any) -> bool:
-    try:
-        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floating point numbers
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number."""
+    most = sys.float_info.max  # beyond it are infinities, and whole numbers that no float can hold
+    if type(value) is bool or not isinstance(value, Real):
         return False
+    return bool(-most <= value <= most)  # type: ignore[operator]
 
 
 def positive(name: str, value: Any) -> float:
     """Require a finite number above 0."""
-    if not (_is_finite(value) and value > 0):
+    if not (is_number(value) and value > 0):
         raise InputError(f"{name} must be a positive number, got {value!r}.")
     return float(value)
 
 
 def not_negative(name: str, value: Any) -> float:
     """Require a finite number of at least 0."""
-    if not (_is_finite(value) and value >= 0):
+    if not (is_number(value) and value >= 0):
         raise InputError(f"{name} must be zero or a positive number, got {value!r}.")
     return float(value)
 
 
 def share(name: str, value: Any) -> float:
     """Require a number between 0 and 1, both allowed."""
-    if not (_is_finite(value) and 0 <= value <= 1):
+    if not (is_number(value) and 0 <= value <= 1):
         raise InputError(f"{name} must lie between 0 and 1, got {value!r}.")
     return float(value)
 

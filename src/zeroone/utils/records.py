@@ -1,7 +1,6 @@
 """A run's record as JSON: all that is needed to trust its numbers or to reproduce them."""
 
 import hashlib
-import json
 import math
 import os
 import platform
@@ -15,11 +14,41 @@ from typing import Any
 import numpy as np
 import torch
 
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, is_number
+from zeroone.utils.forms import Maybe, find_fault, is_count, is_share, parse_json
 from zeroone.utils.storage import write_json
 from zeroone.version import __version__
 
 SCHEMA = 1
+
+# What the record of a training holds at least; commands show it.
+NUMBER, SHARE = Maybe(is_number), Maybe(is_share)
+PARTS = ("train", "validation", "test")
+ERRORS = {f"{part}{top5}_error": SHARE for part in PARTS for top5 in ("", "_top5")}
+RESULT = ERRORS | {
+    "active_units": [is_count],
+    "parameters": is_count,
+    "operations": {"macs": is_count, "additions": is_count},
+    "seconds": is_number,
+    "noise": Maybe({"part": str, "levels": [is_number], "errors": [is_share]}),
+}
+PRETRAINING = {"settings": dict, "seed": is_count, "n_iter": is_count, "result": RESULT}
+ENTRY = ERRORS | {
+    "iteration": is_count,
+    **dict.fromkeys(("loss", "F", "sparsity", "ridge", "coupling", "activation"), NUMBER),
+    "active_units": Maybe([is_count]),
+    "flipped": Maybe([SHARE]),
+}
+TRAINING = PRETRAINING | {
+    "machine": dict,
+    "status": str,
+    "reason": str,
+    "data": {"name": Maybe(str), "samples": {...: is_count}, "sha256": Maybe({...: str})},
+    "settings": {"validation": SHARE},
+    "plan": Maybe({...: is_count}),
+    "initial": Maybe(PRETRAINING),
+    "history": [ENTRY],
+}
 
 
 def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -43,14 +72,38 @@ def write_record(path: Path, record: dict[str, Any]) -> Path:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record that ``write_record`` wrote."""
+    """Read the record of a training, which anyone may have changed since it was written.
+
+    Raises:
+        InputError: it lacks an entry that is needed, or has one that cannot be.
+    """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise InputError(f"{path} is not a readable record.") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a record of this version of zeroone.")
+    if (fault := find_fault(record, TRAINING)) is None and not _is_consistent(record):
+        fault = "history or result"
+    if fault is not None:
+        raise InputError(
+            f"{path} is not the whole record of a training run: {fault} is missing or of another "
+            f"form."
+        )
     return record
+
+
+def _is_consistent(record: dict[str, Any]) -> bool:
+    """Whether iterations are counted, and errors in noise belong to a part and their levels."""
+    numbers = [entry["iteration"] for entry in record["history"]]
+    noise = record["result"].get("noise")
+    return bool(numbers == list(range(len(numbers))) and numbers) and (
+        noise is None
+        or (
+            noise["part"] in record["data"]["samples"]
+            and is_errors(noise["errors"], noise["levels"])
+        )
+    )
 
 
 def is_errors(values: Any, of: Sized) -> bool:

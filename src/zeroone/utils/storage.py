@@ -1,8 +1,11 @@
 """Files that are written all or nothing, checked when they are read, and never unpickled."""
 
+import errno
 import hashlib
 import json
 import os
+import platform
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from zeroone.utils.checks import InputError, check_file
+from zeroone.utils.forms import parse_json
 
 MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
 STATE = "zeroone-state"
+LOCK = ".lock"  # the file in a folder that one process locks
+TEMPORARY = ".tmp"
 WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 
 
@@ -26,35 +33,51 @@ WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; move it to ``path`` if the block succeeds, else remove it.
 
-    A reader sees the old file or the new one, never a half-written one. A link stays, and the file
-    it points to is replaced. A pipe or the standard output is written to.
+    A reader sees the old file or the new one, never a half-written one, even if power fails; after
+    the block, it is the new one. A link stays, and the file it points to is replaced. A pipe or the
+    standard output is written to.
     """
     streams = is_stream(path)
     path = _behind_link(path)
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist.")
     try:
-        folder = None if streams else path.parent
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+        # A folder, since some libraries write temporary files of their own beside the path.
+        remove_leftovers(path, of_the_dead=True)
+        mark = f".{path.name}.{platform.node()}-{os.getpid()}-"
+        made = tempfile.mkdtemp(TEMPORARY, mark, None if streams else path.parent)
+        temporary = Path(made) / f"new{path.suffix}"
+        temporary.touch()
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from None
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         if streams:
             path.write_bytes(temporary.read_bytes())
             return
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())  # else power may fail between the name and the content
+        flush(temporary)  # else power may fail between the name and the content
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
+        flush(path.parent)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Have the disk keep a file's content, or the names in a folder."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:  # not every system can flush a folder
+        if error.errno not in (errno.EINVAL, errno.EACCES, errno.ENOTSUP) or not path.is_dir():
+            raise
 
 
 def is_folder(path: Path) -> bool:
@@ -74,7 +97,10 @@ def _behind_link(path: Path) -> Path:
 def make_folder(folder: Path) -> Path:
     """Make the folder if it is missing, and return it."""
     try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            flush(path.parent)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}.") from None
     return folder
@@ -94,10 +120,54 @@ def check_writable(path: Path) -> Path:
     return path
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of a ``replacing(path)`` that was killed."""
-    for leftover in path.parent.glob(f".{path.name}.*"):
-        leftover.unlink(missing_ok=True)
+def remove_leftovers(path: Path, *, of_the_dead: bool = False) -> None:
+    """Remove what a killed ``replacing(path)`` left behind.
+
+    Hold the folder's lock, or remove only what is ``of_the_dead``: processes of this machine that
+    are no more.
+    """
+    for leftover in path.parent.iterdir():
+        begins, ends = leftover.name.startswith(f".{path.name}."), leftover.suffix == TEMPORARY
+        if begins and ends and (not of_the_dead or _is_of_the_dead(leftover.name, path)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_of_the_dead(name: str, path: Path) -> bool:
+    pid = name.removeprefix(f".{path.name}.{platform.node()}-").partition("-")[0]
+    if not pid.isdecimal() or os.name == "nt":  # there, signal 0 is no question
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; a block within the block may lock it again.
+
+    The system frees the lock of a process that dies. The file stays: a lock on a file that was
+    removed would keep nobody out.
+
+    Raises:
+        InputError: another process has the lock.
+    """
+    lock = FileLock(make_folder(folder).resolve() / LOCK, timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"another run is at work in {folder}: wait for it, or take another folder."
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot write in {folder}: {error.strerror or error}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> Path:
@@ -179,9 +249,9 @@ def _read_header(path: Path, digest: str, text: str, newest: int) -> dict[str, A
     if len(digest) != hashlib.sha256().digest_size * 2:
         raise InputError(f"{path} has no checksum: it is damaged, or older than zeroone's first.")
     try:
-        header: dict[str, Any] = json.loads(text)
+        header: dict[str, Any] = parse_json(text)
         version = header["version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} has no readable zeroone header.") from None
     if not isinstance(version, int) or version < 1:
         raise InputError(f"{path} has no valid format version (found {version!r}).")

@@ -9,6 +9,7 @@ from zeroone.commands.report.templates import load_template
 
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 40
+LARGEST = 1e300  # beyond it, and below its inverse, arithmetic overflows
 MOST_TICKS = 6  # decades that a logarithmic axis labels
 Point = tuple[float, float]
 
@@ -25,9 +26,9 @@ class Series:
 
     def points(self, *, log: bool) -> list[Point]:
         """The points that an axis can show: finite and, if it is logarithmic, above 0."""
-        low = 0.0 if log else -math.inf
+        low = 1 / LARGEST if log else -LARGEST
         pairs = zip(self.x, self.y, strict=True)
-        return [(x, y) for x, y in pairs if isinstance(y, int | float) and low < y < math.inf]
+        return [(x, y) for x, y in pairs if isinstance(y, int | float) and low < y < LARGEST]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Scale:
             low = min(low, 0.0)
         if log and low > 0 and high > 5 * low:
             return cls(low, high, log=True)
-        if low == high:
+        if math.isclose(low, high, rel_tol=1e-12, abs_tol=1 / LARGEST):
             low, high = (low, high + 1) if zero else (low - 0.5, high + 0.5)
         steps = ticks(low, high)
         return cls(min(low, steps[0]), max(high, steps[-1]))

@@ -68,7 +68,7 @@ def write_report(
 def _settings(run: Run) -> dict[str, str]:
     """The settings of a run, then those of its pretraining."""
     plan = dict(run.record.get("plan") or {})
-    samples = run.record["data"].get("samples", {}).get("train")
+    samples = run.record["data"]["samples"].get("train")
     if samples and plan.get("batches"):
         plan["batch"] = math.ceil(samples / plan["batches"])
     pretraining = run.pretraining["settings"] if run.pretraining else {}

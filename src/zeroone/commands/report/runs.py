@@ -12,18 +12,7 @@ from zeroone.nn.network import Network, load
 from zeroone.training.runs import MODEL, RECORD
 from zeroone.training.training_data import Subset, known_part
 from zeroone.utils.checks import InputError
-from zeroone.utils.records import is_errors, read_record
-
-# The entries of a record that the page shows: types, or what a dict or a list holds.
-SIZES = {"parameters": int, "active_units": list, "operations": {"macs": int, "additions": int}}
-PRETRAINING = {"result": SIZES, "settings": dict, "n_iter": int}
-NOISE = {"part": str, "levels": list, "errors": list}
-TRAINING = {
-    "history": [{"iteration": int}],
-    "result": SIZES,
-    **dict.fromkeys(("settings", "machine", "data"), dict),
-    **dict.fromkeys(("status", "reason"), str),
-}
+from zeroone.utils.records import read_record
 
 
 @dataclass(frozen=True)
@@ -67,8 +56,6 @@ def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str 
     if not record_path.is_file():
         raise InputError(f"there is no record {record_path}: give the folder of a finished run.")
     record = read_record(record_path)
-    if not _is_whole(record):
-        raise InputError(f"{record_path} is not the whole record of a training run.")
     model = record_path.with_name(MODEL)
     if record_path.name != RECORD or not model.is_file():
         return Run(str(path), record, "There is no model beside the record.")
@@ -92,29 +79,6 @@ def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str 
     )
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a record has every entry that the page shows."""
-    if not _matches(record, TRAINING):
-        return False
-    samples, noise = record["data"].get("samples", {}), record["result"].get("noise")
-    optional = [(record.get("initial"), PRETRAINING), (record.get("plan"), dict), (noise, NOISE)]
-    if not isinstance(samples, dict):
-        return False
-    if not all(entry is None or _matches(entry, form) for entry, form in optional):
-        return False
-    return noise is None or (
-        noise["part"] in samples and is_errors(noise["errors"], noise["levels"])
-    )
-
-
-def _matches(value: Any, form: Any) -> bool:
-    if isinstance(form, dict):
-        return isinstance(value, dict) and all(_matches(value.get(k), form[k]) for k in form)
-    if isinstance(form, list):
-        return isinstance(value, list) and value != [] and all(_matches(v, form[0]) for v in value)
-    return isinstance(value, form)
-
-
 def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> tuple[str, Subset]:
     """Find the run's test part by its fingerprint, or else its validation or training part."""
     digests = record["data"].get("sha256") or {}
@@ -124,7 +88,7 @@ def _part_of_the_run(record: dict[str, Any], network: Network, split: Split) -> 
             continue
         part = known_part(*labelled, network.classes, network.n_features, network.dtype)
         if name == "train" and held_out:
-            _, cut = stratified_cut(part.y.numpy(), held_out, record["settings"]["seed"])
+            _, cut = stratified_cut(part.y.numpy(), held_out, record["seed"])
             name, part = "validation", part.rows(cut)  # noqa: PLW2901
         if part.digest == digests.get(name):
             return name, part

@@ -7,6 +7,7 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,19 @@ from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import refuse_unfinished
+from zeroone.training.checkpoint import refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
 from zeroone.training.pretraining.settings import InitialSettings
 from zeroone.training.pretraining.store import cached_features
-from zeroone.training.runs import MODEL, RECORD, Run
+from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
+from zeroone.utils.storage import locked
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
 
@@ -54,6 +56,7 @@ def train_on_body(
     image: Shape | None = None,
     callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
     resume: bool = False,
+    overwrite: bool = False,
     noise: Sequence[float] = (),
     team: Team = ALONE,
 ) -> Run:
@@ -70,27 +73,39 @@ def train_on_body(
         image: the shape (channels, height, width) of a sample.
         callbacks: those of pretraining, of computing features, and of the layers.
         resume: whether to resume the unfinished run in ``out``, in either stage.
+        overwrite: whether new layers may replace those in ``out``. A finished backbone is used
+            again all the same.
         noise: levels of noise in which the result is scored.
         team: the processes that train together.
 
     """
     if isinstance(X, Shards):
         raise InputError("a body is trained on data in memory: sharded data are for 0/1 layers.")
+    refuse_both(resume=resume, overwrite=overwrite)
     out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
     if resume and not begun and not (folder / RECORD).exists():
         raise InputError(f"{out} holds no unfinished run on a body: there is nothing to resume.")
-    if not resume:
+    if not (resume or overwrite):
         refuse_unfinished(out)
+        refuse_finished(out)
     data: dict[str, Any] = {"test": test, "name": name, "image": image, "team": team}
     stage: dict[str, Any] = {"callbacks": callbacks[:2], "resume": resume and begun}
-    features = make_features(X, y, initial, settings, folder, **data, **stage)
-    kept = (out / STATE).exists() or (out / RECORD).exists()
-    # Interrupted before its first state was kept, the second stage begins.
-    again = team.first_word(resume and kept)
-    data |= {"callbacks": callbacks[2], "features": features, "noise": noise}
-    return train(X, y, settings, out=out, resume=again, **data)
+    with ExitStack() as stack:
+        with team.agree():
+            if team.is_first:
+                stack.enter_context(locked(out))
+        features = make_features(
+            X, y, initial, settings, folder, **data, **stage, overwrite=overwrite
+        )
+        # Interrupted before its first state was kept, the second stage begins. After the first
+        # stage, results are those of the run that this one replaces.
+        kept = (out / STATE).exists() or (not begun and (out / RECORD).exists())
+        again = team.first_word(resume and kept)
+        data |= {"callbacks": callbacks[2], "features": features, "noise": noise}
+        data |= {"resume": again, "overwrite": (resume or overwrite) and not again}
+        return train(X, y, settings, out=out, **data)
 
 
 def make_features(
@@ -105,12 +120,14 @@ def make_features(
     image: Shape | None = None,
     callbacks: Sequence[Sequence[Callback]] = ((), ()),
     resume: bool = False,
+    overwrite: bool = False,
     team: Team = ALONE,
 ) -> Features:
     """Return the features of X and of the test inputs; train the backbone if need be.
 
     ``folder`` keeps all of it. Of ``settings`` the seed, the validation part, the scaling and the
-    dtype count. ``callbacks`` are those of pretraining and of computing features.
+    dtype count. ``callbacks`` are those of pretraining and of computing features. ``overwrite``
+    replaces an unfinished backbone; a finished one is used again.
     """
     shape = check_image(initial.body, image)
     with team.agree() as facts:
@@ -122,9 +139,15 @@ def make_features(
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
         stage |= {"test": test, "name": name, "image": image, "team": team}
-        model, record = train_baseline(X, y, initial.rival, training, **stage)
-        if team.is_first:
-            _keep(folder, model, record, initial.body, shape)
+        with ExitStack() as stack:
+            with team.agree():
+                if team.is_first:
+                    stack.enter_context(locked(folder))
+            model, record = train_baseline(
+                X, y, initial.rival, training, **stage, overwrite=overwrite
+            )
+            if team.is_first:
+                _keep(folder, model, record, initial.body, shape)
         team.first_word(None)  # the others wait for it
     network, record = load(folder / MODEL), read_record(folder / RECORD)
     _check_same(folder, network, record, describe_baseline(initial.rival, training), digests, shape)
@@ -195,7 +218,7 @@ def _check_same(
                 f"the body in {folder} was trained with {name}={then!r}, not {now!r}: take another "
                 f"folder, or remove it."
             )
-    if record["data"]["sha256"] != digests:
+    if record["data"].get("sha256") != digests:
         raise InputError(f"the body in {folder} was trained on other data.")
     if network.body is None or network.body.image != image:
         raise InputError(f"the body in {folder} was trained on images of another shape.")

@@ -25,7 +25,7 @@ def cached_features(
         raise InputError("a network without a body has no features.")
     inputs = network.inputs(X)[:]
     shape = (len(inputs), body.n_features)
-    with FileLock(path.parent / ".lock"):  # runs of a matrix may want the same features
+    with FileLock(path.parent / ".features"):  # runs of a matrix may want the same features
         found = _read(path, shape)
         if found is None:
             remove_leftovers(path)
