@@ -44,9 +44,9 @@ def test_only_the_documented_places_are_written(tmp_path):
     env = kept | {"HOME": str(home), "TMPDIR": str(spare), "PYTHONDONTWRITEBYTECODE": "1"}
     words = [sys.executable, "-c", SCRIPT, str(out)]
     subprocess.run(words, cwd=here, env=env, check=True)
-    cache = home / ".cache" / "zeroone"
-    known = {home, here, spare, home / ".cache", cache, out}
-    known |= {out / name for name in ("model.safetensors", "record.json")}
+    cache = home / ".cache" / "zeroone" / "kernels"
+    known = {home, here, spare, home / ".cache", cache.parent, cache, out}
+    known |= {out / name for name in ("model.safetensors", "record.json", ".lock")}
     known |= {out / name for name in ("small.safetensors", "model.onnx")}
     assert set(tmp_path.rglob("*")) - set(cache.glob("kernels-*.so")) <= known
 

@@ -50,7 +50,7 @@ def zipped():
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.unlink(), "there is no file"),
         (lambda path: path.write_bytes(b"no array"), "has changed"),
         (lambda path: path.write_bytes(b""), "has changed"),
         (lambda path: np.save(path, np.zeros((3, 64), np.float32)), "has changed"),
@@ -61,7 +61,7 @@ def zipped():
 def test_changed_shards_are_named(damage, match, name, tmp_path):
     shard(load_embedded("digits"), tmp_path / "s", 3)
     damage(tmp_path / "s" / name)
-    with pytest.raises(InputError, match=f"{name} {match}"):
+    with pytest.raises(InputError, match=f"{match}.*{name}|{name}.*{match}"):
         train_on(tmp_path / "s")
 
 
@@ -69,7 +69,7 @@ def test_changed_shards_are_named(damage, match, name, tmp_path):
     ("change", "match"),
     [
         (lambda about: about.clear(), "not a readable index"),
-        (lambda about: about.update(sizes=[]), "not a readable index"),
+        (lambda about: about.update(sizes=[]), "does not describe its samples"),
         (lambda about: about.update(files=[]), "not a readable index"),
         (lambda about: about.update(image="8"), "not a readable index"),
         (lambda about: about.update(version=1), "another version of zeroone: cut the data"),

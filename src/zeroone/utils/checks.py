@@ -1,7 +1,7 @@
 """Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
+import math
 import stat
-import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -20,10 +20,10 @@ class InputError(ValueError):
 
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite number."""
-    most = sys.float_info.max  # beyond it are infinities, and whole numbers that no float can hold
-    if type(value) is bool or not isinstance(value, Real):
+    try:
+        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floating point numbers
         return False
-    return bool(-most <= value <= most)  # type: ignore[operator]
 
 
 def positive(name: str, value: Any) -> float:
