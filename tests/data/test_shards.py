@@ -69,7 +69,7 @@ def test_changed_shards_are_named(damage, match, name, tmp_path):
     ("change", "match"),
     [
         (lambda about: about.clear(), "not a readable index"),
-        (lambda about: about.update(sizes=[]), "not a readable index"),
+        (lambda about: about.update(sizes=[]), "does not describe its samples"),
         (lambda about: about.update(files=[]), "not a readable index"),
         (lambda about: about.update(image="8"), "not a readable index"),
         (lambda about: about.update(version=1), "another version of zeroone: cut the data"),
