@@ -1,7 +1,15 @@
-"""Damage: of bytes, of text, and of values as JSON has them; all of it from a random generator."""
+"""Damage of bytes, of text, of JSON and of our safetensors files, from a random generator."""
 
+import json
 import re
 import struct
+import zlib
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
+
+from zeroone.utils import storage
 
 MOST = 2**16  # bytes of an input
 NUMBERS = (0, 1, 2, 3, 7, 127, 128, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1)
@@ -118,3 +126,63 @@ def _alter_list(rng, value):
     if kind < 0.3:
         return value[:k] + value[k : k + 1] * rng.choice((2, 3, 200)) + value[k + 1 :]
     return [*value[:k], altered(rng, value[k]), *value[k + 1 :]]
+
+
+def _tensors_of(data):
+    """Take one of our safetensors files apart: its header, and its tensors."""
+    (length,) = struct.unpack("<Q", data[:8])
+    (text,) = json.loads(data[8 : 8 + length])["__metadata__"].values()
+    return json.loads(text.partition(" ")[2]), dict(sorted(load_tensors(data).items()))
+
+
+def _signed(kind, header, tensors):
+    """Put a safetensors file together, with the right checksum."""
+    text = json.dumps(header)
+    return save(tensors, {kind: f"{storage.checksum(text, tensors)} {text}"})
+
+
+def vary_tensors(kind, seeds):
+    """Vary our own safetensors files behind their checksum."""
+    parts = {seed: _tensors_of(seed) for seed in seeds}
+
+    def vary(rng, _seeds):
+        header, tensors = parts[rng.choice(seeds)]
+        tensors = dict(tensors)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            if rng.random() < 0.6:
+                header = altered(rng, header)
+            else:
+                _alter_tensors(rng, tensors)
+        return _signed(kind, header, tensors)
+
+    return vary
+
+
+def _alter_tensors(rng, tensors):
+    if not tensors:
+        return
+    name, kind = rng.choice(list(tensors)), rng.random()
+    T = tensors[name]
+    if kind < 0.1:
+        del tensors[name]
+    elif kind < 0.2:
+        tensors[rng.choice((name + "x", "", "a", *tensors))] = T.clone()
+    elif kind < 0.3:
+        tensors[name] = T.to(rng.choice((torch.float16, torch.int64, torch.bool, torch.float64)))
+    elif kind < 0.45:
+        shapes = ([-1], [1, -1], [-1, 1], [1, 1, 1, -1])
+        tensors[name] = T.reshape(rng.choice(shapes)) if T.numel() else T.reshape(0, 2)
+    elif kind < 0.6:
+        tensors[name] = T.reshape(-1)[: rng.randrange(T.numel() + 1)].clone()
+    elif kind < 0.7:
+        bomb = zlib.compress(bytes(rng.choice((10**3, 10**5, 10**7))))
+        tensors[name] = torch.frombuffer(bytearray(bomb), dtype=torch.uint8)
+    elif T.numel() and T.dtype.is_floating_point:
+        changed = T.clone().reshape(-1)
+        odd = (0.0, -1.0, 1e-45, 1e38, float("nan"), float("inf"))
+        changed[rng.randrange(T.numel())] = rng.choice(odd)
+        tensors[name] = changed.reshape(T.shape)
+    elif T.numel():
+        raw = bytearray(T.contiguous().numpy().tobytes())
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        tensors[name] = torch.frombuffer(raw, dtype=T.dtype).reshape(T.shape)

@@ -9,6 +9,7 @@ supports; mutations that know the formats take its place.
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -26,11 +27,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save
 
 from data_files import TINY_CIFAR10, TINY_MNIST, write_idx, write_python
-from fuzz.mutations import MOST, altered, damaged
+from fuzz.mutations import MOST, altered, damaged, vary_tensors
 from integer_networks import random_network, whole_network
 from paper.matrix.spec import Spec
 from zeroone import IntegerModel, load, quantise
@@ -70,66 +69,6 @@ class Target:
         return damaged(rng, rng.choice(self.seeds), self.seeds)
 
 
-def _tensors_of(data: bytes) -> tuple[dict, dict]:
-    """Take one of our safetensors files apart: its header, and its tensors."""
-    (length,) = struct.unpack("<Q", data[:8])
-    (text,) = json.loads(data[8 : 8 + length])["__metadata__"].values()
-    return json.loads(text.partition(" ")[2]), dict(sorted(load_tensors(data).items()))
-
-
-def _signed(kind: str, header: object, tensors: dict) -> bytes:
-    """Put a safetensors file together, with the right checksum."""
-    text = json.dumps(header)
-    return save(tensors, {kind: f"{storage.checksum(text, tensors)} {text}"})
-
-
-def _vary_tensors(kind: str, seeds: list[bytes]) -> Vary:
-    """Vary our own safetensors files behind their checksum."""
-    parts = {seed: _tensors_of(seed) for seed in seeds}
-
-    def vary(rng: Random, _seeds: list[bytes]) -> bytes:
-        header, tensors = parts[rng.choice(seeds)]
-        tensors = dict(tensors)
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            if rng.random() < 0.6:
-                header = altered(rng, header)
-            else:
-                _alter_tensors(rng, tensors)
-        return _signed(kind, header, tensors)
-
-    return vary
-
-
-def _alter_tensors(rng: Random, tensors: dict) -> None:
-    if not tensors:
-        return
-    name, kind = rng.choice(list(tensors)), rng.random()
-    T = tensors[name]
-    if kind < 0.1:
-        del tensors[name]
-    elif kind < 0.2:
-        tensors[rng.choice((name + "x", "", "a", *tensors))] = T.clone()
-    elif kind < 0.3:
-        tensors[name] = T.to(rng.choice((torch.float16, torch.int64, torch.bool, torch.float64)))
-    elif kind < 0.45:
-        shapes = ([-1], [1, -1], [-1, 1], [1, 1, 1, -1])
-        tensors[name] = T.reshape(rng.choice(shapes)) if T.numel() else T.reshape(0, 2)
-    elif kind < 0.6:
-        tensors[name] = T.reshape(-1)[: rng.randrange(T.numel() + 1)].clone()
-    elif kind < 0.7:
-        bomb = zlib.compress(bytes(rng.choice((10**3, 10**5, 10**7))))
-        tensors[name] = torch.frombuffer(bytearray(bomb), dtype=torch.uint8)
-    elif T.numel() and T.dtype.is_floating_point:
-        changed = T.clone().reshape(-1)
-        odd = (0.0, -1.0, 1e-45, 1e38, float("nan"), float("inf"))
-        changed[rng.randrange(T.numel())] = rng.choice(odd)
-        tensors[name] = changed.reshape(T.shape)
-    elif T.numel():
-        raw = bytearray(T.contiguous().numpy().tobytes())
-        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-        tensors[name] = torch.frombuffer(raw, dtype=T.dtype).reshape(T.shape)
-
-
 def model(folder: Path) -> Target:
     """Networks of floating point numbers: dense, residual, convolutional, on a backbone."""
     path = folder / "m.safetensors"
@@ -142,7 +81,7 @@ def model(folder: Path) -> Target:
     body = Backbone("tiny", (1, 8, 8), layers, scaling)
     networks.append(Network.dense([128, 4, 2], SoftmaxCE()).on_body(body, Scaling.identity(64)))
     seeds = [network.save(path).read_bytes() for network in networks]
-    return Target(path, seeds, lambda: load(path), _vary_tensors(storage.MODEL, seeds))
+    return Target(path, seeds, lambda: load(path), vary_tensors(storage.MODEL, seeds))
 
 
 def integers(folder: Path) -> Target:
@@ -151,21 +90,21 @@ def integers(folder: Path) -> Target:
     networks = [quantise(whole_network(name)) for name in ("dense", "images", "shortcut")]
     networks += [random_network(np.random.default_rng(seed)) for seed in range(5)]
     seeds = [IntegerModel(network).save(path).read_bytes() for network in networks]
-    return Target(path, seeds, lambda: load(path), _vary_tensors(storage.INTEGERS, seeds))
+    return Target(path, seeds, lambda: load(path), vary_tensors(storage.INTEGERS, seeds))
 
 
 def state(folder: Path) -> Target:
     """The state of an unfinished run."""
     task = SimpleNamespace(image=(1, 8, 8), digests={"train": "ab", "test": "cd"})
     checkpoint = Checkpoint(folder, {"hidden": [4], "seed": 0}, task)
-    entry = {"iteration": 0, "loss": 0.5, "train_error": 0.1, "flipped": [0.1]}
+    entry = {"iteration": 0, "seconds": 0.1, "loss": 0.5, "train_error": 0.1, "flipped": [0.1]}
     weights = {"layers.0.weight": torch.zeros(3, 2), "count": torch.tensor(5)}
     seeds = []
     for best in ({}, {name: T.clone() for name, T in weights.items()}):
         history = [entry, entry | {"iteration": 1}]
         checkpoint.write(Progress(history, best, 0.25 if best else None), weights)
         seeds.append(checkpoint.path.read_bytes())
-    return Target(checkpoint.path, seeds, checkpoint.read, _vary_tensors(storage.STATE, seeds))
+    return Target(checkpoint.path, seeds, checkpoint.read, vary_tensors(storage.STATE, seeds))
 
 
 def _vary_json(rng: Random, seeds: list[bytes]) -> bytes:
@@ -178,10 +117,15 @@ def _vary_json(rng: Random, seeds: list[bytes]) -> bytes:
 def record(folder: Path) -> Target:
     """The record of a run."""
     path = folder / "record.json"
-    content = {
-        **{"schema": SCHEMA, "kind": "training", "package": "0.2.0", "seed": 0},
-        **{"settings": {"hidden": [4], "validation": 0.1}, "machine": {"cores": 2}},
-        **{"history": [{"iteration": 0, "loss": 1.0}], "result": {"test_error": 0.5}},
+    sizes = {"active_units": [4], "parameters": 30, "operations": {"macs": 8, "additions": 8}}
+    noise = {"part": "test", "levels": [0.0, 0.5], "errors": [0.1, 0.2]}
+    stage = {"settings": {"hidden": [4], "validation": 0.1}, "seed": 0, "n_iter": 1}
+    stage["result"] = sizes | {"test_error": 0.1, "seconds": 0.5, "noise": noise}
+    content = stage | {
+        **{"schema": SCHEMA, "kind": "training", "package": "0.2.0", "machine": {"cores": 2}},
+        **{"status": "done", "reason": "all epochs", "plan": {"epochs": 1}, "initial": stage},
+        "data": {"name": "digits", "samples": {"train": 9, "test": 5}, "sha256": {"train": "ab"}},
+        "history": [{"iteration": k, "loss": 1.0, "flipped": [0.1]} for k in range(2)],
     }
     seeds = [write_record(path, content).read_bytes()]
     return Target(path, seeds, lambda: read_record(path), _vary_json)
@@ -366,21 +310,28 @@ def shard_index(folder: Path) -> Target:
     return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))), _vary_json)
 
 
+def _shard_array(folder: Path, name: str, *others: np.ndarray) -> Target:
+    """One array of a folder of shards, whose checksum the index has."""
+    made = _shards(folder)
+    path, index = made / name, made / "shards.json"
+    about = json.loads(index.read_text())
+
+    def read() -> None:
+        about["files"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        index.write_text(json.dumps(about))
+        _use(load_data(str(made)))
+
+    return Target(path, [path.read_bytes(), *map(_npy, others)], read)
+
+
 def shard_samples(folder: Path) -> Target:
     """The samples of a shard."""
-    made = _shards(folder)
-    path = made / "X-0.npy"
-    return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))))
+    return _shard_array(folder, "X-0.npy")
 
 
 def shard_labels(folder: Path) -> Target:
     """The labels of a shard: numbers, or text."""
-    made = _shards(folder)
-    path = made / "y-0.npy"
-    seeds = [path.read_bytes()]
-    np.save(path, np.array(["owl", "cat", "owl"]))
-    seeds.append(path.read_bytes())
-    return Target(path, seeds, lambda: _use(load_data(str(made))))
+    return _shard_array(folder, "y-0.npy", np.array(["owl", "cat", "owl"]))
 
 
 TARGETS: dict[str, Callable[[Path], Target]] = {

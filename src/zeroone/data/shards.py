@@ -30,6 +30,7 @@ INDEX = "shards.json"
 VERSION = 2
 ROWS = 65536  # samples that are hashed at a time
 FORM = {  # of the index
+    "version": int,
     "sizes": [is_count],
     "features": is_count,
     "sha256": str,
@@ -128,7 +129,7 @@ def load_shards(folder: Path) -> Split:
         raise InputError(f"{folder / INDEX} is not a readable index of shards.")
     sizes, n_features, known = about["sizes"], about["features"], about["files"]
     image, names = (
-        None if about[name] is None else tuple(about[name]) for name in ("image", "names")
+        None if about.get(name) is None else tuple(about[name]) for name in ("image", "names")
     )
     fits = image is None or (len(image) == 3 and math.prod(image) == n_features)
     if not sizes or not n_features or not fits or (names and len(names) != n_features):
@@ -171,7 +172,7 @@ def _check_same(path: Path, checksums: dict[str, str]) -> None:
     try:
         with check_file(path, "file").open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+    except (InputError, OSError):
         raise InputError(f"{path} is missing or damaged.") from None
     if digest != checksums.get(path.name):
         raise InputError(
