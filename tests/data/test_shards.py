@@ -50,7 +50,7 @@ def zipped():
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        (lambda path: path.unlink(), "there is no file"),
+        (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_bytes(b"no array"), "has changed"),
         (lambda path: path.write_bytes(b""), "has changed"),
         (lambda path: np.save(path, np.zeros((3, 64), np.float32)), "has changed"),
