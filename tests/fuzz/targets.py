@@ -3,8 +3,7 @@
 A target's function makes its folder and returns a ``Target``. Inputs are damaged bytes, or, with
 ``vary``, files whose outer layer is intact (checksums and all) and whose content is not.
 
-Atheris, which would guide mutations by coverage, does not install on every Python that zeroone
-supports; mutations that know the formats take its place.
+Mutations know the formats; they are not guided by coverage.
 """
 
 import bz2
