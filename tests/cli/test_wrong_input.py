@@ -105,5 +105,5 @@ def test_wrong_input_is_one_sentence_and_exit_2(command, tmp_path, case):
     assert err.startswith("zeroone: ")
     assert sentence in err
     assert err.count("\n") == 1
-    left = sorted(p.name for p in tmp_path.iterdir() if p.name != "record.json")
+    left = sorted(p.name for p in tmp_path.iterdir() if p.name not in ("record.json", ".lock"))
     assert left == before  # nothing half-written; a run that diverged keeps its record

@@ -1,6 +1,6 @@
 """Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
-import sys
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -18,10 +18,10 @@ class InputError(ValueError):
 
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite number."""
-    most = sys.float_info.max  # beyond it are infinities, and whole numbers that no float can hold
-    if type(value) is bool or not isinstance(value, Real):
+    try:
+        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
         return False
-    return bool(-most <= value <= most)  # type: ignore[operator]
 
 
 def positive(name: str, value: Any) -> float:
