@@ -2,7 +2,7 @@
 
     python benchmarks/torture.py --runs 200 --json results/torture.json
 
-Every run is interrupted one to three times, at random moments, and then resumed until it ends: by
+Every run is interrupted up to three times, at random moments, and then resumed until it ends: by
 SIGKILL, SIGTERM or SIGINT, by SIGSTOP with a later SIGCONT, or by a limit on the size of files, as
 on a full disk. Counts the runs whose model, byte by byte, and record, without times and dates, are
 those of an uninterrupted run. A traceback or a file that is left over counts as a failure as well.
@@ -25,10 +25,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch._dynamo as also_preloaded  # noqa: F401, Adam imports it
 
 from benchmarks.measure import begin, finish, parser
 from zeroone import TrainSettings
@@ -43,7 +45,7 @@ from zeroone.training.runs import RECORD
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import MODEL, write_tensors
 
-SMALL = ["--batch", "20", "--body", "small", "--initial-epochs", "6"]
+SMALL = ["--batch", "20", "--body", "small", "--initial-epochs", "20"]
 EXACT = ["--hidden", "40", "--max-iter", "250", "--tol", "0"]
 DIGITS = ["--data", "digits", "--validation", "0.1", "--batch", "100"]
 KINDS: dict[str, list[str]] = {
@@ -51,9 +53,9 @@ KINDS: dict[str, list[str]] = {
     "keep": [*DIGITS, "--hidden", "60,40", "--epochs", "60", "--keep", "0.5", "--patience", "50"],
     "convolution": [*DIGITS, "--hidden", "conv3x3:8:max2,30", "--epochs", "30"],
     "exact": ["--data", "digits", "--solver", "exact", *EXACT],
-    "pretraining": ["--data", "bars.npz", "--hidden", "30", "--epochs", "60", *SMALL],
+    "pretraining": ["--data", "bars.npz", "--hidden", "30", "--epochs", "150", *SMALL],
     "baseline": [],
-    "ranks": [*DIGITS, "--hidden", "60,40", "--epochs", "60"],
+    "ranks": [*DIGITS, "--hidden", "60,40", "--epochs", "250"],
 }
 ORDER = [kind for kind in KINDS if kind != "ranks"] * 2 + ["ranks"]  # which begins slowly
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -155,7 +157,7 @@ def _work(kind: str, out: Path, words: tuple[str, ...]) -> None:
         zeroone()
         return
     sys.argv = ["zeroone", "baseline"]
-    digits, options = load_embedded("digits"), {"hidden": (60, 40), "epochs": 60, "batch": 100}
+    digits, options = load_embedded("digits"), {"hidden": (60, 40), "epochs": 150, "batch": 100}
     settings = TrainSettings.from_options(**options, validation=0.1)
     try:
         model, record = train_baseline(
@@ -189,35 +191,55 @@ def attempt(kind: str, out: Path, most: int | None = None) -> Attempt:
     return Attempt(kind, out, *(["--resume"] if is_begun(kind, out) else []), most=most)
 
 
-def interrupt(kind: str, out: Path, seconds: float, rng: random.Random) -> str:
-    """Start or resume a run and interrupt it at a random moment; say how."""
-    how, moment = rng.choice(HOW), rng.uniform(0, 1.1 * seconds)
-    most = int(10 ** rng.uniform(3, 6.3)) if how == "disk" else None
-    running = attempt(kind, out, most)
+@dataclass
+class Whole:
+    """An uninterrupted run of a kind: how long it takes, its largest file, and how it ends."""
+
+    seconds: float
+    largest: int
+    ending: dict[str, Any]
+
+
+def interrupt(kind: str, out: Path, whole: Whole, rng: random.Random) -> str | None:
+    """Start or resume a run and interrupt it at a random moment; say how, None if it was late."""
+    how, moment = rng.choice(HOW), rng.uniform(0, 0.9 * whole.seconds)
+    most = int(rng.uniform(0, 0.95) * whole.largest) if how == "disk" else None
+    started, running = time.monotonic(), attempt(kind, out, most)
     if how == "disk":
         running.wait(LONGEST)
-    elif not running.wait(moment):
-        if how == "stop":
-            for sign in (signal.SIGSTOP, signal.SIGCONT):
-                for pid in running.pids():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, sign)
-                time.sleep(rng.uniform(0, 0.3))
-        else:
-            running.send(signal.Signals[how], rng)
-        if not running.wait(LONGEST):
-            running.send(signal.SIGKILL, rng)
-            running.wait(LONGEST)
-            return f"{how}, and hung"
+        return None if is_done(out) else how
+    if running.wait(moment):
+        if not is_begun(kind, out):
+            whole.seconds = min(whole.seconds, time.monotonic() - started)
+        return None
+    if how == "stop":
+        for sign in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in running.pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            time.sleep(rng.uniform(0, 0.3))
+    else:
+        running.send(signal.Signals[how], rng)
+    if not running.wait(LONGEST):
+        running.send(signal.SIGKILL, rng)
+        running.wait(LONGEST)
+        how += ", and hung"
     return how
 
 
-def torture(kind: str, out: Path, seconds: float, rng: random.Random) -> dict[str, Any]:
-    """Interrupt a run, then resume it until it ends; tell what happened."""
-    happened = []
+def torture(kind: str, out: Path, whole: Whole, rng: random.Random) -> dict[str, Any]:
+    """Interrupt a run, then resume it until it ends; tell what happened.
+
+    A run that ended before it was interrupted begins again.
+    """
+    happened: list[str] = []
     for _ in range(rng.randint(1, 3)):
-        if not is_done(out):
-            happened.append(interrupt(kind, out, seconds, rng))
+        for _ in range(TRIES if not happened else 1):
+            if is_done(out) and not happened:
+                shutil.rmtree(out)
+            if not is_done(out) and (how := interrupt(kind, out, whole, rng)):
+                happened.append(how)
+                break
     tries = 0
     while not is_done(out) and tries < TRIES:
         tries += 1
@@ -278,15 +300,20 @@ def write_bars(path: Path) -> None:
     np.savez(path, X=images.astype(np.uint8), y=y)
 
 
-def references(kinds: list[str]) -> dict[str, tuple[float, dict[str, Any]]]:
-    """Train each kind without interruption; return its seconds and its ending."""
+def references(kinds: list[str]) -> dict[str, Whole]:
+    """Train each kind without interruption."""
     made = {}
     for kind in kinds:
-        out, started = Path(f"{kind}-whole").absolute(), time.monotonic()
-        if not attempt(kind, out).wait(LONGEST) or not is_done(out):
+        out, started, largest = Path(f"{kind}-whole").absolute(), time.monotonic(), 0
+        running = attempt(kind, out)
+        while not running.wait(0.02) and time.monotonic() < started + LONGEST:
+            for state in out.rglob(STATE):
+                with suppress(OSError):
+                    largest = max(largest, state.stat().st_size)
+        if not is_done(out):
             sys.exit(f"{kind} does not even train:\n{out.with_suffix('.log').read_text()}")
-        made[kind] = time.monotonic() - started, ending(out)
-        print(f"{kind} takes {made[kind][0]:.1f} s without interruption", flush=True)
+        made[kind] = Whole(time.monotonic() - started, largest, ending(out))
+        print(f"{kind} takes {made[kind].seconds:.1f} s without interruption", flush=True)
     return made
 
 
@@ -324,8 +351,8 @@ def main() -> None:
         for number in numbers:
             kind, rng = plan(number, options.seed)
             out = Path(f"{kind}-{number}").absolute()
-            told = {"kind": kind} | torture(kind, out, whole[kind][0], rng)
-            told |= {"resumed": resumptions(out), "faults": faults(out, whole[kind][1])}
+            told = {"kind": kind} | torture(kind, out, whole[kind], rng)
+            told |= {"resumed": resumptions(out), "faults": faults(out, whole[kind].ending)}
             record["runs"].append(told)
             verdict = "; ".join(told["faults"]) or "identical"
             what = ", ".join(told["happened"])
