@@ -226,3 +226,84 @@ def test_another_compiled_model_stays_compiled():
     train_batch(model, bcd, *problem())
     assert len(graphs) == 1  # observed: eager
     torch.compiler.reset()
+
+
+def test_residuals_that_are_mostly_0():
+    """A hinge loss is satisfied by most samples; MKL's float32 eigh fails on such Gram matrices."""
+    for seed in range(8):
+        torch.manual_seed(seed)
+        X = torch.randn(128, 20)
+        y = (X[:, 0] > 0).long()
+        model = nn.Sequential(nn.Linear(20, 256), Step(), nn.Linear(256, 2))
+        bcd = BCD(model, 30)
+        for _ in range(30):
+            bcd.zero_grad()
+            nn.functional.multi_margin_loss(model(X), y).backward()
+            bcd.step()
+        assert error(model, X, y) == 0
+
+
+def test_a_layer_frozen_after_bcd_was_made_is_left_alone_until_it_is_not():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40)
+    before = model[0].weight.detach().clone()
+    model[0].requires_grad_(False)
+    for _ in range(12):
+        train_batch(model, bcd, X, y)
+    assert torch.equal(model[0].weight, before)
+    model[0].requires_grad_(True)
+    again = BCD(model, 40)
+    again.load_state_dict(bcd.state_dict())
+    for _ in range(20):
+        train_batch(model, again, X, y)
+    assert "0" in again.hidden
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_a_state_in_memory_does_not_change():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40, keep=0.5)
+    train_batch(model, bcd, X, y)
+    state = bcd.state_dict()["bcd"]
+    saved = copy.deepcopy(state)
+    for _ in range(39):
+        train_batch(model, bcd, X, y)
+    assert state["removal"]["widths"] == saved["removal"]["widths"] == {}
+    for name, (scale, window) in saved["steps"].items():
+        assert torch.equal(state["steps"][name][0], scale)
+        assert torch.equal(state["steps"][name][1], window)
+
+
+def test_units_that_ternary_weights_do_not_read_may_leave():
+    X, y = problem()
+    for seed in range(3):
+        model = seeded(mlp, seed=seed)
+        train_batches(model, X, y, 120, lam=0.35, weights="ternary")
+        unread = (model[2].weight == 0).all(dim=0).sum()
+        assert int(unread) <= len(model[0].weight) / 2
+
+
+def test_a_parameter_that_nobody_uses():
+    model = seeded(mlp)
+    model.register_parameter("extra", nn.Parameter(torch.zeros(3)))
+    with refused("extra has no part in the loss"):
+        train_batch(model, BCD(model, 10), *problem())
+
+
+def test_a_bias_without_its_weight():
+    model = seeded(mlp)
+    with refused("the bias of 0 belongs in the group of its weight"):
+        BCD(model, 10, groups=[{"params": [model[0].bias], "move": 0.0}])
+
+
+def test_sparse_gradients():
+    with refused("0: BCD needs dense gradients, sparse=False"):
+        BCD(nn.Sequential(nn.Embedding(5, 4, sparse=True), Step(dim=-1), nn.Linear(4, 2)), 10)
+
+
+def test_a_state_of_more_batches():
+    state = train_batches(seeded(mlp), *problem(), 20).state_dict()
+    with refused("the state has 20 batches, more than total_steps=10"):
+        BCD(seeded(mlp), 10).load_state_dict(state)

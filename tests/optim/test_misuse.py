@@ -51,7 +51,7 @@ def test_a_layer_that_has_no_part_in_the_loss():
     model = seeded(mlp)
     model.unused = nn.Linear(2, 2)
     model.forward = lambda x: model[4](model[3](model[2](model[1](model[0](x)))))
-    with refused("unused has no part in the loss"):
+    with refused("unused.weight has no part in the loss"):
         train_batch(model, BCD(model, 10), *problem())
 
 

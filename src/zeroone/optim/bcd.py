@@ -154,7 +154,7 @@ class BCD(Optimizer):
         Input columns that are empty stay empty.
         """
         for kind in self.layers.values():
-            dead = (kind.matrix(kind.weight.data) == 0).all(dim=1)[0]
+            dead = (kind.matrix(kind.weight.data) == 0).all(dim=1).all(dim=0)
             if bool(dead.any()):
                 self.state[kind.weight]["dead"] = dead
         if self.removal is not None:
@@ -192,7 +192,8 @@ class BCD(Optimizer):
         if self.observer.attached:
             self._take_in()
         for name, kind in self.layers.items():
-            if kind.weight.grad is not None:
+            # A layer that was frozen until now waits for the next batch that is observed.
+            if kind.weight.grad is not None and name in self.moments:
                 self._update(name, kind)
         self._adam()
         self.k += 1
@@ -229,6 +230,7 @@ class BCD(Optimizer):
         for name, p in self.model.named_parameters():
             if p.grad is not None and id(p) not in self._group_of:
                 raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
+        self.hidden |= self.observer.below_a_step()
         if self.k == 0:
             self._check_first_batch()
         self._unit_maps.clear()
@@ -263,16 +265,15 @@ class BCD(Optimizer):
             step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
 
     def _check_first_batch(self) -> None:
-        """Find the hidden layers and refuse layers that the batch does not train."""
-        self.hidden = self.observer.below_a_step()
-        trained = {n: k.weight for n, k in self.layers.items() if k.weight.requires_grad}
-        for name, weight in trained.items():
-            if weight.grad is None:
+        """Refuse parameters that the batch does not train."""
+        trained = [name for name, kind in self.layers.items() if kind.weight.requires_grad]
+        for name, p in self.model.named_parameters():
+            if p.requires_grad and p.grad is None and id(p) in self._group_of:
                 raise InputError(
                     f"{name} has no part in the loss: remove it, or freeze it with "
                     f"requires_grad_(False)."
                 )
-        for name in trained.keys() - self.observer.seen.keys():
+        for name in trained - self.observer.seen.keys():
             raise InputError(f"BCD saw no inputs of {name}: call it as a module, in training mode.")
 
     def _take_residuals(self, name: str, found: Seen, k: int) -> None:
@@ -392,7 +393,10 @@ class BCD(Optimizer):
             "hidden": sorted(self.hidden),
             "moments": {name: m.tensors() for name, m in self.moments.items()},
             "residuals": {name: m.tensors() for name, m in self.residuals.items()},
-            "steps": {n: (s.scale, s.window) for n, s in self.observer.steps.items()},
+            "steps": {
+                name: (step.scale.clone(), step.window.clone())
+                for name, step in self.observer.steps.items()
+            },
             "removal": None if self.removal is None else self.removal.state(),
         }
         return state

@@ -37,6 +37,8 @@ def find_layers(model: nn.Module) -> dict[str, LayerKind]:
         # Parametrized weights are computed from other parameters, so they are not trained here.
         if kind is None or "weight" not in module._parameters or not kind.weight.requires_grad:
             continue
+        if getattr(module, "sparse", False):
+            raise InputError(f"{name}: BCD needs dense gradients, sparse=False.")
         if id(kind.weight) in owners:
             raise InputError(
                 f"{owners[id(kind.weight)]} and {name} share their weights: use one module twice."
@@ -84,6 +86,7 @@ def sort_parameters(
                 name = names.get(id(p), "a parameter")
                 raise InputError(f"{name} is not a trainable W block, or is in two groups.")
         groups.append({**group, "params": params})
+    _check_biases(layers, groups)
     if blocks:
         groups.append({"params": list(blocks.values())})
     known = {id(p) for group in groups for p in group["params"]}
@@ -100,6 +103,15 @@ def sort_parameters(
     if not groups:
         raise InputError("the model has no trainable parameters.")
     return groups
+
+
+def _check_biases(layers: dict[str, LayerKind], groups: list[dict[str, Any]]) -> None:
+    """Refuse a bias in a group without its weight, whose settings it has."""
+    for group in groups:
+        here = {id(p) for p in group["params"]}
+        for name, kind in layers.items():
+            if id(kind.bias) in here and id(kind.weight) not in here:
+                raise InputError(f"the bias of {name} belongs in the group of its weight.")
 
 
 def default_damping(total_steps: int | None) -> float:

@@ -312,6 +312,22 @@ class Diagonal(Preconditioner):
         return type(self)(self.mean[:, columns], self.frequency[:, columns])
 
 
+def _eigh(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Decompose symmetric matrices, in float64 where float32 fails.
+
+    MKL's float32 routine raises an error or returns NaN for some matrices with many zero rows, such
+    as those of residuals that are 0 for most samples.
+    """
+    try:
+        values, vectors = torch.linalg.eigh(gram)
+        if bool(vectors.isfinite().all()):
+            return values, vectors
+    except RuntimeError:  # LinAlgError
+        pass
+    values, vectors = torch.linalg.eigh(gram.double())
+    return values.to(gram), vectors.to(gram)
+
+
 def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Return each group's ``rank`` leading eigenvectors and eigenvalues of stack^T stack.
 
@@ -323,7 +339,7 @@ def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     if not bool(gram.isfinite().all()):  # the loss will tell
         shape = (len(stack), columns, rank)
         return stack.new_full(shape, torch.nan), stack.new_full(shape[::2], torch.nan)
-    values, vectors = torch.linalg.eigh(gram)
+    values, vectors = _eigh(gram)
     lacking = max(0, rank - values.shape[1])
     strength = torch.nn.functional.pad(values[:, -rank:].clamp_min(0), (lacking, 0))
     basis = torch.nn.functional.pad(vectors[:, :, -rank:], (lacking, 0))

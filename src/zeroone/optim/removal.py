@@ -124,7 +124,8 @@ class Removal:
     def _column_costs(self, name: str) -> Tensor:
         """Return the cost of each column; changes of hidden units are relative to their scales."""
         bcd, kind = self.bcd, self.bcd.layers[name]
-        W = kind.matrix(kind.weight.data)
+        # Projected weights have zeros, whose removal seems to cost nothing.
+        W = kind.matrix(bcd.state[kind.weight].get("latent", kind.weight.data))
         if name in bcd.hidden:
             W = W / bcd.state[kind.weight]["variance"].view(*W.shape[:2], 1).clamp_min(1e-12).sqrt()
         diagonal = bcd.moments[name].inverse_diagonal(RIDGE / W.shape[2])
@@ -253,7 +254,8 @@ class Removal:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {"units": self.units, "widths": self.widths, "typical": self.typical}
+        units, widths, typical = dict(self.units), dict(self.widths), dict(self.typical)
+        return {"units": units, "widths": widths, "typical": typical}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from ``state()``."""

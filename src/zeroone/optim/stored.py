@@ -24,7 +24,10 @@ def check_state(bcd: "BCD", state: Any) -> None:
         raise InputError("the state is of another optimizer, not of BCD.")
     if bcd.removal is not None and own.get("removal") is None:
         raise InputError("the state is of a training without keep and lam.")
-    check_form(state, _form(bcd, begun=own.get("k") != 0))
+    k, most = own.get("k", 0), bcd.total_steps
+    if is_count(k) and most is not None and k > most:
+        raise InputError(f"the state has {k} batches, more than total_steps={most}.")
+    check_form(state, _form(bcd, own.get("moments")))
     for group in state["param_groups"]:
         check_group(group)
 
@@ -46,16 +49,16 @@ def tensor(shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Callable
     return accepts
 
 
-def _form(bcd: "BCD", *, begun: bool) -> dict[str, Any]:
-    """Return the form of a state; once training has begun, every layer has its moments."""
-    layers, most = bcd.layers, bcd.total_steps
-    of_layers = {id(kind.weight): _layer_form(kind, begun=begun) for kind in layers.values()}
+def _form(bcd: "BCD", observed: Any) -> dict[str, Any]:
+    """Return the form of a state; layers with moments were observed, frozen ones were not."""
+    layers, known = bcd.layers, observed if isinstance(observed, dict) else {}
+    of_layers = {id(k.weight): _layer_form(k, begun=name in known) for name, k in layers.items()}
     parameters = [p for group in bcd.param_groups for p in group["params"]]
     of_parameters = {i: of_layers.get(id(p), _adam_form(p)) for i, p in enumerate(parameters)}
-    moments = {name: _moments_form(kind, begun=begun) for name, kind in layers.items()}
+    moments = {name: Maybe(_moments_form(kind)) for name, kind in layers.items()}
     residuals = {name: Maybe(_residuals_form(kind)) for name, kind in layers.items()}
     own: dict[str, Any] = {
-        "k": lambda k: is_count(k) and (most is None or k <= most),
+        "k": is_count,
         "observed": is_count,
         "hidden": [lambda name: isinstance(name, str) and name in layers],
         "moments": moments | {...: nothing},
@@ -119,10 +122,9 @@ def _adam_form(p: Tensor) -> Any:
     return Maybe(lambda value: value == {} or find_fault(value, both) is None)
 
 
-def _moments_form(kind: LayerKind, *, begun: bool) -> Any:
+def _moments_form(kind: LayerKind) -> Any:
     _, groups, columns = _shape(kind)
-    accepts = _shaped(kind.preconditioner, kind.weight.dtype, groups, columns)
-    return accepts if begun else Maybe(accepts)
+    return _shaped(kind.preconditioner, kind.weight.dtype, groups, columns)
 
 
 def _residuals_form(kind: LayerKind) -> Any:
