@@ -3,6 +3,7 @@
 import ctypes
 import os
 import stat
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,7 +38,7 @@ def no_home(_name):
 
 @pytest.mark.parametrize("cache", ["a file is in the way", "no home", "open to all", "fine"])
 def test_where_they_are_built(cache, monkeypatch, tmp_path):
-    """Kernels go to the cache folder if only the user can write it, else to a temporary one."""
+    """Kernels go to the cache folder if it can be made for the user alone, or a temporary one."""
     folder = tmp_path / "cache"
     if cache == "a file is in the way":
         folder.touch()
@@ -51,7 +52,7 @@ def test_where_they_are_built(cache, monkeypatch, tmp_path):
     assert (found.library is None) == (kernels().library is None)
     if found.library is not None:
         kept = list(folder.rglob("*.so")) if folder.is_dir() else []
-        assert len(kept) == (cache == "fine")
+        assert len(kept) == (cache in ("fine", "open to all"))
         assert not list(folder.rglob(".*kernels*")) if folder.is_dir() else True
 
 
@@ -120,9 +121,25 @@ def test_one_process_compiles_for_all_whatever_the_umask(umask, monkeypatch, tmp
 
 
 @NEEDS_KERNELS
-def test_libraries_of_other_sources_are_removed(monkeypatch, tmp_path):
+def test_old_libraries_of_other_sources_are_removed(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
     (tmp_path / "kernels").mkdir(mode=0o700)
-    (tmp_path / "kernels" / "kernels-of-another-source.so").touch()
+    for name, age in (("old", 31), ("young", 3)):  # another version may still use the young one
+        path = tmp_path / "kernels" / f"kernels-{name}.so"
+        path.touch()
+        os.utime(path, (time.time() - 86400 * age,) * 2)
     assert kernels.__wrapped__().library is not None
-    assert len(list(tmp_path.rglob("*.so"))) == 1
+    left = {path.name for path in tmp_path.rglob("*.so")}
+    assert len(left) == 2
+    assert "kernels-young.so" in left
+
+
+@NEEDS_KERNELS
+def test_a_folder_that_others_can_write_is_made_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert kernels.__wrapped__().library is not None
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(list(folder.glob("*.so"))) == 1

@@ -1,11 +1,14 @@
 """The folder of a run: one run at a time, and nothing is replaced unasked."""
 
+import contextlib
 import threading
 
+import numpy as np
 import pytest
 
 from bar_images import IMAGE, Interrupt, bars, train_both
 from zeroone import Callback, TrainSettings, train
+from zeroone.commands.checks import output_folder
 from zeroone.data.embedded import load_embedded
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import locked
@@ -104,3 +107,47 @@ def test_a_run_that_replaces_another_resumes_in_either_stage(images, tmp_path, m
             train_both(images, tmp_path, callbacks=stage, **again or {"overwrite": True})
     assert train_both(images, tmp_path, resume=True).record["resumed"] == [0]
     assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_features_that_have_changed_are_computed_again(images, tmp_path):
+    first = train_both(images, tmp_path).record["result"]
+    path = tmp_path / "initial" / "train.npy"
+    features = np.load(path)
+    np.save(path, np.zeros_like(features))
+    again = train_both(images, tmp_path, overwrite=True).record["result"]
+    assert np.array_equal(np.load(path), features)
+    assert again["train_error"] == first["train_error"]
+
+
+def test_a_command_that_fails_leaves_the_folder_of_a_living_run_alone(tmp_path):
+    def fail():
+        with contextlib.suppress(RuntimeError), output_folder(tmp_path / "run"):
+            started.set()
+            assert locked_now.wait(10)
+            raise RuntimeError
+
+    started, locked_now = threading.Event(), threading.Event()
+    failing = threading.Thread(target=fail)
+    failing.start()
+    assert started.wait(10)
+    with locked(tmp_path / "run"):
+        locked_now.set()
+        failing.join()
+        assert (tmp_path / "run" / ".lock").exists()
+
+
+def test_results_are_saved_under_the_lock(tmp_path):
+    finished, said = run(None), []
+
+    def save():
+        try:
+            finished.save(tmp_path)
+        except InputError as error:
+            said.append(str(error))
+
+    with locked(tmp_path):
+        other = threading.Thread(target=save)
+        other.start()
+        other.join()
+    assert "another run is at work" in said[0]
+    assert not (tmp_path / "record.json").exists()

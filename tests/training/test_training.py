@@ -158,6 +158,8 @@ X, y = np.random.default_rng(0).normal(size=(8, 3)), np.array([0, 1] * 4)
         (X, X[:, 0], "y holds continuous numbers, such as 0.12.*cut the numbers into classes"),
         (X, [2**63, 2**63 + 1, -1, 1] * 2, "numbers that float64 rounds: give them as strings"),
         (X, np.array([None] * 8), "labels must be numbers or strings"),
+        (X, [1, "1"] * 4, "y mixes numbers and text"),
+        (X, ["a", "a\0"] * 4, "a label ends with NUL"),
     ],
 )
 def test_bad_data_get_one_sentence(X, y, sentence):

@@ -104,3 +104,11 @@ def test_files_have_the_permissions_that_the_user_wants(tmp_path):
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("length", [200, 230, 250])
+def test_long_names_can_be_written(length, tmp_path):
+    path = tmp_path / ("m" * (length - 5) + ".json")
+    storage.check_writable(path)
+    storage.write_json(path, {})
+    assert names(tmp_path) == [path.name]

@@ -107,7 +107,7 @@ def _hint(words: list[str]) -> str:
     following = [after for word, after in pairwise(words) if word == "--out"]
     if words[:1] == ["train"] and (following or joined):
         out = Path([*following, *joined][-1])
-        kept = any(out.rglob("state.safetensors"))
+        kept = any((out / folder / "state.safetensors").exists() for folder in ("", "initial"))
         how = "with --resume, without --overwrite," if "--overwrite" in words else "with --resume"
         return f"; the same command {f'{how} goes on' if kept else 'begins again'}"
     if words[:1] in (["matrix"], ["reproduce"]):

@@ -1,12 +1,12 @@
 """Checks and preparations that commands share."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.storage import LOCK, check_writable, is_folder, make_folder
+from zeroone.utils.storage import LOCK, check_writable, is_folder, locked, make_folder
 
 Number = TypeVar("Number", int, float)
 
@@ -69,7 +69,15 @@ def output_folder(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         for path in made:
-            if path.exists() and {file.name for file in path.iterdir()} <= {LOCK}:
-                (path / LOCK).unlink(missing_ok=True)
-                path.rmdir()
+            with suppress(InputError, OSError):
+                _remove_if_empty(path)
         raise
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove a folder in which nothing but a lock is left, unless another run has the lock."""
+    if {file.name for file in folder.iterdir()} <= {LOCK}:
+        with locked(folder):
+            if {file.name for file in folder.iterdir()} <= {LOCK}:
+                (folder / LOCK).unlink(missing_ok=True)
+                folder.rmdir()

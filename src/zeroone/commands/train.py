@@ -14,6 +14,7 @@ from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
 from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.pretraining.process import FOLDER as PRETRAINED
 from zeroone.training.runs import RECORD
 from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.parallel import restarts, together
@@ -138,7 +139,8 @@ def _run(
     """
     team, out = place["team"], place["out"]
     if restarts():
-        place["resume"] = team.first_word(any(out.rglob(STATE)))
+        states = (out / STATE, out / PRETRAINED / STATE)
+        place["resume"] = team.first_word(any(state.exists() for state in states))
         place["overwrite"] &= not place["resume"]  # the results may be those to replace
         ended = (out / RECORD).exists() and not place["resume"] and not place["overwrite"]
         if team.first_word(ended):

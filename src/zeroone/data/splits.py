@@ -63,6 +63,7 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
         refuse_continuous(labels, "y")
         if np.abs(labels).max(initial=0) >= 1 / np.finfo(labels.dtype).eps:
             raise InputError(f"y holds numbers that {labels.dtype} rounds: give them as strings.")
+        labels = labels.astype(np.float64)
     if not is_real_text(labels):
         raise InputError("a label is not text that a file can hold (UTF-8): rename it.")
     classes, codes = np.unique(labels, return_inverse=True)
@@ -85,6 +86,11 @@ def refuse_continuous(labels: NDArray[Any], what: str) -> None:
 
 def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
     labels = as_array(y)
+    listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == "O" else ()
+    if len({isinstance(label, str) for label in listed}) > 1:
+        raise InputError("y mixes numbers and text: give one of them.")
+    if any(isinstance(label, str) and label.endswith("\0") for label in listed):
+        raise InputError("a label ends with NUL, which arrays of text drop: rename it.")
     if labels.ndim != 1:
         raise InputError(f"y must be a vector of class labels, got shape {labels.shape}.")
     if len(labels) != n_samples:

@@ -12,7 +12,9 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -25,6 +27,7 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
+LONG_AGO = 30 * 86400  # seconds
 SOURCES = ("kernels.c", "single.c")
 # The sources and Python share these: the samples of a block, the units of a tile, and so on.
 SAMPLES, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 32, 64, 10
@@ -103,6 +106,8 @@ def _folders() -> Iterator[Path]:
     """Give the user's own cache folder, then a temporary one."""
     try:
         folder = make_folder(user_cache_path("zeroone")) / "kernels"
+        if folder.exists() and not _is_private(folder):
+            shutil.rmtree(folder)  # what others may have written is of no use
         folder.mkdir(mode=0o700, exist_ok=True)  # whatever the umask lets others do
         if _is_private(folder):
             yield folder
@@ -130,7 +135,7 @@ def _load(folder: Path, source: bytes) -> ctypes.CDLL | None:
 
 
 def _compile(source: bytes, folder: Path) -> bool:
-    """Write the library, all or nothing, and remove others."""
+    """Write the library, all or nothing; remove others of this source, and old ones."""
     for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
         with tempfile.TemporaryDirectory(dir=folder, prefix=".kernels-") as made_in:
             made = Path(made_in) / "kernels.so"
@@ -141,7 +146,17 @@ def _compile(source: bytes, folder: Path) -> bool:
                 path = folder / _name(source, library)
                 with replacing(path) as temporary:
                     temporary.write_bytes(library)
-                for old in set(folder.glob("kernels-*.so")) - {path}:
-                    old.unlink(missing_ok=True)
+                _remove_others(folder, source, path)
                 return True
     return False
+
+
+def _remove_others(folder: Path, source: bytes, path: Path) -> None:
+    """Remove other libraries of this source, and what nobody has compiled for a month."""
+    same = set(folder.glob(_name(source)))
+    for old in {*folder.glob("kernels-*.so"), *folder.glob(".kernels-*")} - {path}:
+        with suppress(OSError):
+            if old in same:
+                old.unlink()
+            elif old.stat().st_mtime < time.time() - LONG_AGO:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()

@@ -35,7 +35,7 @@ from zeroone.utils.device import find_device
 from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
-from zeroone.utils.storage import locked, make_folder, remove_leftovers
+from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers
 
 EXACT_INIT_STD = 1e-3
 RECORD, MODEL = "record.json", "model.safetensors"
@@ -69,12 +69,14 @@ class Run:
         A run that diverged gets no model. The record comes last: it tells that all is there.
         """
         folder = make_folder(Path(folder))
-        (folder / RECORD).unlink(missing_ok=True)  # of an earlier run, with another model
-        if self.status is Status.DIVERGED:
-            (folder / MODEL).unlink(missing_ok=True)
-        else:
-            self.network.save(folder / MODEL)
-        write_record(folder / RECORD, self.record)
+        with locked(folder):
+            (folder / RECORD).unlink(missing_ok=True)  # of an earlier run, with another model
+            flush(folder)
+            if self.status is Status.DIVERGED:
+                (folder / MODEL).unlink(missing_ok=True)
+            else:
+                self.network.save(folder / MODEL)
+            write_record(folder / RECORD, self.record)
         return folder
 
 
@@ -291,12 +293,15 @@ def _continuing(settings: TrainSettings, start: Network) -> TrainSettings:
 
 
 def _fingerprint(network: Network | None) -> str | None:
-    """Return a digest of the weights."""
+    """Return a digest of all that a training starts from."""
     if network is None:
         return None
-    digest = hashlib.sha256()
-    for link in network.links:
-        digest.update(link.operator.weight.cpu().numpy().tobytes())
+    scaling = network.scaling
+    digest = hashlib.sha256(repr((network.head.describe(), scaling.inputs)).encode())
+    weights = [link.operator.weight for link in network.links]
+    for tensor in (scaling.centre, scaling.scale, scaling.taken, *weights):
+        if tensor is not None:
+            digest.update(tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

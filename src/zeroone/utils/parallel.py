@@ -232,6 +232,8 @@ def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
         raise InputError(f"the ranks did not find each other: {_first_line(error)}.") from None
     ranks = Ranks(halved=halved)
     try:
+        with ranks.agree() as facts:
+            facts["half sums"] = halved
         yield ranks
         ranks.listen(distributed.barrier)
     except LostRankError as error:

@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         # A folder, since some libraries write temporary files of their own beside the path.
         remove_leftovers(path, of_the_dead=True)
-        mark = f".{path.name}.{platform.node()}-{os.getpid()}-"
+        mark = f"{_mark(path)}{os.getpid()}-"
         made = tempfile.mkdtemp(TEMPORARY, mark, None if streams else path.parent)
         temporary = Path(made) / f"new{path.suffix}"
         temporary.touch()
@@ -113,11 +113,25 @@ def check_writable(path: Path) -> Path:
     if is_stream(path):
         return path
     path = _behind_link(path)
-    probe = path.with_name(f".{path.name}.probe")
-    with replacing(probe):
-        pass
+    probe = path.with_name(f"{_mark(path)}{os.getpid()}.probe")
+    try:
+        with replacing(probe):
+            pass
+    except InputError as error:
+        raise InputError(str(error).replace(str(probe), str(path))) from None
     probe.unlink()
     return path
+
+
+def _prefix(path: Path) -> str:
+    """Begin the names of temporary files for a path; a long name would leave them no room."""
+    name = os.fsencode(path.name)
+    return f".{path.name if len(name) <= 120 else hashlib.sha256(name).hexdigest()}."
+
+
+def _mark(path: Path) -> str:
+    """Mark those of this machine."""
+    return f"{_prefix(path)}{platform.node()[:32]}-"
 
 
 def remove_leftovers(path: Path, *, of_the_dead: bool = False) -> None:
@@ -127,13 +141,14 @@ def remove_leftovers(path: Path, *, of_the_dead: bool = False) -> None:
     are no more.
     """
     for leftover in path.parent.iterdir():
-        begins, ends = leftover.name.startswith(f".{path.name}."), leftover.suffix == TEMPORARY
+        begins = leftover.name.startswith(_prefix(path))
+        ends = leftover.suffix == TEMPORARY
         if begins and ends and (not of_the_dead or _is_of_the_dead(leftover.name, path)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _is_of_the_dead(name: str, path: Path) -> bool:
-    pid = name.removeprefix(f".{path.name}.{platform.node()}-").partition("-")[0]
+    pid = name.removeprefix(_mark(path)).partition("-")[0]
     if not pid.isdecimal() or os.name == "nt":  # there, signal 0 is no question
         return False
     try:

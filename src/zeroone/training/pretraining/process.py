@@ -188,7 +188,7 @@ def _keep(
     folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
     """Write the backbone and its classifier as a network; remove features of an earlier one."""
-    for features in folder.glob("*.npy"):
+    for features in (*folder.glob("*.npy"), *folder.glob("*.sha256")):
         features.unlink()
     if record["status"] == Status.DIVERGED:
         raise InputError(f"the initial process diverged: {record['reason']}.")
