@@ -75,7 +75,7 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
     graph, owners = UnitGraph(), Owners()
     fixed: list[Tensor] = []  # units that must stay
     for name, kind in layers.items():
-        own = torch.arange(first, first + _n_units(kind))
+        own = torch.arange(first, first + kind.n_units)
         graph.units[name], first = own, first + len(own)
         arrivals = prober.run(name)
         if arrivals.output:
@@ -164,11 +164,6 @@ def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
         label.copy_(label[label])
         if torch.equal(before, label):
             return
-
-
-def _n_units(kind: LayerKind) -> int:
-    groups, units, _ = kind.matrix(kind.weight.data).shape
-    return groups * units
 
 
 class _Prober:

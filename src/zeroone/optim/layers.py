@@ -79,6 +79,11 @@ class LayerKind(ABC):
         """The number of groups, whose units have inputs of their own."""
         return 1
 
+    @property
+    def n_units(self) -> int:
+        """The number of units of all groups."""
+        return self.matrix(self.weight.data).shape[:2].numel()
+
     @abstractmethod
     def matrix(self, weight: Tensor) -> Tensor:
         """Return the weights or their gradient as a view (groups, units, columns)."""

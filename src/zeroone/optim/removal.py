@@ -35,7 +35,7 @@ class Removal:
         if bcd.total_steps is None:
             raise InputError("lam and keep need to know when the training ends: total_steps.")
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
-        self.units = {name: torch.arange(_n_units(bcd, name)) for name in bcd.layers}
+        self.units = {name: torch.arange(kind.n_units) for name, kind in bcd.layers.items()}
         self.widths: dict[str, int] = {}  # each layer's initial number of removable units
         self.typical: dict[str, float] = {}  # the least mean cost of a unit so far, by layer
         self.graph: UnitGraph | None = None
@@ -261,9 +261,3 @@ class Removal:
         """Continue from ``state()``."""
         self.units = dict(state["units"])
         self.widths, self.typical = dict(state["widths"]), dict(state["typical"])
-
-
-def _n_units(bcd: "BCD", name: str) -> int:
-    kind = bcd.layers[name]
-    groups, units, _ = kind.matrix(kind.weight.data).shape
-    return groups * units

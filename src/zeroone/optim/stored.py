@@ -94,8 +94,8 @@ def _are_groups(given: Any, own: list[dict[str, Any]]) -> bool:
 
 def _shape(kind: LayerKind) -> tuple[int, int, int]:
     """Return the units, groups and columns of a layer."""
-    groups, units, columns = kind.matrix(kind.weight.data).shape
-    return groups * units, groups, columns
+    groups, _, columns = kind.matrix(kind.weight.data).shape
+    return kind.n_units, groups, columns
 
 
 def _layer_form(kind: LayerKind, *, begun: bool) -> Any:
