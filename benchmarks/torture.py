@@ -62,7 +62,16 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 HOW = [*(s.name for s in SIGNALS), "stop", "disk"]
 TRIES = 10  # of resuming a run without an interruption
 LONGEST = 120.0  # seconds of one attempt
-KEPT = {".lock", ".features", MODEL_FILE, RECORD, "initial", "train.npy", "test.npy"}
+KEPT = {
+    ".lock",
+    ".features",
+    MODEL_FILE,
+    RECORD,
+    "initial",
+    "train.npy",
+    "test.npy",
+    "train.sha256",
+}
 
 
 class Attempt:
