@@ -11,7 +11,7 @@ from typing import Any
 
 from paper.matrix.run import KEY
 from zeroone.utils.checks import InputError, check_file, is_number
-from zeroone.utils.forms import Maybe, find_fault, is_count, parse_json
+from zeroone.utils.schema import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.storage import replacing
 
 FILE = "records.jsonl"

@@ -29,8 +29,8 @@ from zeroone.training.features import Features
 from zeroone.training.runs import MODEL, RECORD, in_noise
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, one_of
-from zeroone.utils.forms import find_fault
 from zeroone.utils.records import code, new_record
+from zeroone.utils.schema import find_fault
 from zeroone.utils.storage import checksum, make_folder
 
 FAILED = "failed"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from zeroone.training import Status
-from zeroone.utils.forms import Maybe, find_fault, is_count
 from zeroone.utils.records import ENTRY, NUMBER, RESULT, is_errors
+from zeroone.utils.schema import Maybe, find_fault, is_count
 
 SIZES = ("macs", "additions", "word_operations")
 SLACK = 1e-3  # rounding of a sum of probabilities

@@ -21,9 +21,9 @@ from torch import Tensor
 from zeroone.data.splits import Split, is_real_text
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, check_file, count
-from zeroone.utils.forms import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.memmap import MappedRows, map_file
 from zeroone.utils.parallel import Team
+from zeroone.utils.schema import Maybe, find_fault, is_count, parse_json
 from zeroone.utils.storage import make_folder, replacing, write_json
 
 INDEX = "shards.json"

@@ -35,7 +35,7 @@ from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
 from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
 from zeroone.optim.projection import project
 from zeroone.optim.removal import Removal
-from zeroone.optim.stored import check_state
+from zeroone.optim.state_schema import check_state
 from zeroone.utils.checks import InputError, count, positive
 
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.optim.stored import check_form, tensor
+from zeroone.optim.state_schema import check_form, tensor
 from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes, is_bytes
 from zeroone.utils.checks import is_number
-from zeroone.utils.forms import find_fault, is_count, nothing
 from zeroone.utils.parallel import ALONE, Share, Team
+from zeroone.utils.schema import find_fault, is_count, nothing
 
 CHUNK = 2048  # rows that pass a network at once: the tensors of a full batch leave the cache
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.forms import Maybe, find_fault, is_count, is_share
+from zeroone.utils.schema import Maybe, find_fault, is_count, is_share
 from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 

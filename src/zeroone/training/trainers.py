@@ -21,7 +21,7 @@ from zeroone.nn.functional import channels_last
 from zeroone.nn.network import Network
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
-from zeroone.optim.stored import check_form, tensor
+from zeroone.optim.state_schema import check_form, tensor
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Share, Team

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.forms import Maybe, find_fault, is_count, is_share, parse_json
+from zeroone.utils.schema import Maybe, find_fault, is_count, is_share, parse_json
 from zeroone.utils.storage import write_json
 from zeroone.version import __version__
 

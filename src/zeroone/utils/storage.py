@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from zeroone.utils.checks import InputError, check_file
-from zeroone.utils.forms import parse_json
+from zeroone.utils.schema import parse_json
 
 MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"the folder {path.parent} does not exist.")
     try:
         # A folder, since some libraries write temporary files of their own beside the path.
-        remove_leftovers(path, of_the_dead=True)
+        remove_leftovers(path, dead_only=True)
         mark = f"{_mark(path)}{os.getpid()}-"
         made = tempfile.mkdtemp(TEMPORARY, mark, None if streams else path.parent)
         temporary = Path(made) / f"new{path.suffix}"
@@ -134,20 +134,20 @@ def _mark(path: Path) -> str:
     return f"{_prefix(path)}{platform.node()[:32]}-"
 
 
-def remove_leftovers(path: Path, *, of_the_dead: bool = False) -> None:
+def remove_leftovers(path: Path, *, dead_only: bool = False) -> None:
     """Remove what a killed ``replacing(path)`` left behind.
 
-    Hold the folder's lock, or remove only what is ``of_the_dead``: processes of this machine that
-    are no more.
+    Without the folder's lock, use ``dead_only``: it spares the files of living processes and of
+    other machines.
     """
     for leftover in path.parent.iterdir():
         begins = leftover.name.startswith(_prefix(path))
         ends = leftover.suffix == TEMPORARY
-        if begins and ends and (not of_the_dead or _is_of_the_dead(leftover.name, path)):
+        if begins and ends and (not dead_only or _is_of_dead_process(leftover.name, path)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _is_of_the_dead(name: str, path: Path) -> bool:
+def _is_of_dead_process(name: str, path: Path) -> bool:
     pid = name.removeprefix(_mark(path)).partition("-")[0]
     if not pid.isdecimal() or os.name == "nt":  # there, signal 0 is no question
         return False

@@ -1,4 +1,4 @@
-"""What a stored state of BCD must hold before it is loaded: names, shapes and ranges."""
+"""The schema of a BCD state: names, shapes and ranges, checked before it is loaded."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,7 +11,7 @@ from zeroone.optim.groups import check_group
 from zeroone.optim.layers import LayerKind
 from zeroone.optim.preconditioner import LowRank, Preconditioner
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.forms import Maybe, find_fault, is_count, nothing
+from zeroone.utils.schema import Maybe, find_fault, is_count, nothing
 
 if TYPE_CHECKING:
     from zeroone.optim.bcd import BCD

@@ -1,4 +1,4 @@
-"""Forms: what a file that anyone may have changed must hold, said as data and checked at once."""
+"""Schemas: what a file that anyone may have changed must hold, stated as data."""
 
 import json
 from collections.abc import Iterator
