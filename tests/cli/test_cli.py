@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ from rich.console import Console
 
 from data_files import TINY_MNIST, write_idx
 from zeroone import load
-from zeroone.commands import console
+from zeroone.baselines.settings import BaselineSettings
+from zeroone.commands import console, demo
 from zeroone.data.registry import REGISTRY
 
 TINY = ["--hidden", "20", "--epochs", "2", "--quiet"]
@@ -47,23 +49,33 @@ def test_own_data_and_progress_lines(command, tmp_path):
     assert set(network.predict(X)) <= {"yes", "no"}
 
 
-def test_demo_writes_table_figure_records_models(command, tmp_path, monkeypatch):
-    runs = {"one": {"epochs": 2}, "two": {"solver": "exact", "max_iter": 2, "lam": 0.1}}
-    monkeypatch.setattr("zeroone.commands.demo.RUNS", runs)
-    baselines = {"ReLU + Adam": {"activation": "relu", "epochs": 2}}
-    monkeypatch.setattr("zeroone.commands.demo.BASELINES", baselines)
-    code, out, _ = command("demo", "--out", "here", "--quiet")
+def test_demo_compares_and_ships(command, tmp_path, monkeypatch):
+    runs = {"paper's": {"solver": "exact", "max_iter": 2}, demo.SHIPPED: {"epochs": 9, "keep": 0.5}}
+    monkeypatch.setattr(demo, "RUNS", runs)
+    monkeypatch.setattr(demo, "BASELINES", {"ReLU": BaselineSettings("relu")})
+    monkeypatch.setattr(demo, "HIDDEN", (16,))
+    monkeypatch.setattr(demo, "FOLDS", 2)
+    code, out, err = command("demo", "--out", "here")
     assert code == 0
-    assert "active units" in out
-    assert "ReLU + Adam" in out
+    assert "ReLU, 2 of 2:" in err
+    table = out[: out.index("Shipped")]
+    assert "64-16-10, 2-fold" in table
+    rows = {line.split("│")[1].strip(): line for line in table.splitlines() if "│" in line}
+    assert rows.keys() == {*runs, "ReLU"}
+    errors = [float(x) for x in re.findall(r"ReLU, \d of 2: (.+)% test error", err)]
+    assert float(rows["ReLU"].split("│")[2].strip(" %")) == pytest.approx(sum(errors) / 2, abs=0.1)
+    assert "8 " in rows[demo.SHIPPED]
+    if shutil.which("cc"):
+        assert "899 of 899 labels the same." in out
     assert "zeroone train" in out.splitlines()[-2]
-    page = (tmp_path / "here/report.html").read_text(encoding="utf-8")
-    assert "here/relu-adam" in page
-    assert json.loads((tmp_path / "here/relu-adam/record.json").read_text())["history"]
-    assert (tmp_path / "here/training.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    for name in runs:
-        assert load(tmp_path / "here" / name / "model.safetensors").n_features == 64
-        assert json.loads((tmp_path / "here" / name / "record.json").read_text())["history"]
+    here = tmp_path / "here"
+    assert "here/relu" in (here / "report.html").read_text(encoding="utf-8")
+    assert "<html" in (here / "draw.html").read_text(encoding="utf-8")
+    assert (here / "demo.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert load(here / "digits.safetensors").n_features == 64
+    assert load(here / "papers/model.safetensors").n_features == 64
+    again = command("demo", "--out", "again", "--quiet")[1]
+    assert again[: again.index("Shipped")] == table
 
 
 def test_data_list_get_show(command, tmp_path, monkeypatch):

@@ -78,6 +78,24 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
 
 
 @contextmanager
+def steps(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Report equal steps of a task as they end: a bar on a terminal, lines elsewhere."""
+    console, done = Console(stderr=True), 0
+    columns = (TextColumn(f"{escape(label):24}"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+        task = bars.add_task("", total=total)
+
+        def report(what: str) -> None:
+            nonlocal done
+            done += 1
+            bars.update(task, completed=done, description=escape(what))
+            if not (quiet or console.is_terminal):
+                say(f"{label}, {done} of {total}: {what}")
+
+        yield report
+
+
+@contextmanager
 def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
     """Report downloads: a bar per file on a terminal, a line elsewhere, nothing if quiet."""
     console = Console(stderr=True)

@@ -9,27 +9,43 @@ from zeroone.data.splits import Split
 from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import replacing
 
+LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 9}
 
-def plot_training(records: dict[str, dict[str, Any]], path: Path) -> Path:
-    """Plot the share of hidden bits that each iteration flips, and the errors, of all runs."""
+
+def plot_methods(records: dict[str, list[dict[str, Any]]], path: Path, most: float = 11) -> Path:
+    """Draw how many hidden bits each method flips, and its test errors of up to ``most`` %."""
     plt = _pyplot()
-    figure, (flips, errors) = plt.subplots(1, 2, figsize=(9.6, 3.6), layout="constrained")
-    for number, (name, record) in enumerate(records.items()):
-        history, colour = record["history"], f"C{number}"
-        done = [entry["iteration"] / max(1, len(history) - 1) for entry in history]
-        flipped = [100 * float(np.mean(entry.get("flipped") or 0)) for entry in history]
-        flips.plot(done[1:], flipped[1:], color=colour, label=name)
-        for part, style in (("train", "--"), ("test", "-")):
-            if f"{part}_error" in history[-1]:
-                shares = [100 * entry[f"{part}_error"] or None for entry in history]
-                label = name if part == "test" else None
-                errors.plot(done, shares, style, color=colour, label=label)
-    flips.set(xlabel="share of the training", ylabel="bits flipped (%)", yscale="symlog")
-    flips.set_title("Hidden bits that an iteration flips", fontsize=10)
-    errors.set(xlabel="share of the training", ylabel="error (%)", yscale="log")
-    errors.set_title("Test error of the 0/1 network (dashed: training)", fontsize=10)
-    errors.legend(fontsize=8)
+    figure, (flips, errors) = plt.subplots(
+        1, 2, figsize=(9.6, 3.2), layout="constrained", sharey=True, width_ratios=(2, 3)
+    )
+    for row, runs in enumerate(records.values()):
+        share, found = mean_flips(runs), [100 * run["result"]["test_error"] for run in runs]
+        mean, colour = float(np.mean(found)), "0.6" if share is None else "C0"
+        if share is not None:
+            flips.barh(row, 100 * share, color=colour, height=0.6)
+            flips.annotate(f"{100 * share:.2g}%", (100 * share, row), (4, 0), **LABEL)
+        errors.barh(row, min(mean, most), color=colour, height=0.6)
+        errors.plot(found, [row] * len(found), "o", color="0.2", markersize=3)
+        inside = (-4, 0) if mean > most else (6, 0)
+        side = {"ha": "right", "color": "white"} if mean > most else {}
+        at = min(max(found), most)
+        errors.annotate(f"{mean:.1f}%" + " →" * (mean > most), (at, row), inside, **LABEL, **side)
+    flips.set_yticks(range(len(records)), list(records))
+    flips.invert_yaxis()
+    flips.set_title("Hidden outputs that flip in each pass", fontsize=10)
+    errors.set_title("Test error (dots: single runs)", fontsize=10)
+    errors.set(xlim=(0, most))
+    for axis in (flips, errors):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.xaxis.set_major_formatter("{x:g}%")
+    flips.margins(x=0.2)
     return _save(figure, path)
+
+
+def mean_flips(runs: list[dict[str, Any]]) -> float | None:
+    """Return the mean share of hidden bits that an iteration flips, if the runs counted them."""
+    counted = [entry["flipped"] for run in runs for entry in run["history"] if entry.get("flipped")]
+    return float(np.mean([np.mean(layers) for layers in counted])) if counted else None
 
 
 def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
