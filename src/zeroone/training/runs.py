@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Run:
     network: Network
     status: Status
     reason: str
-    record: dict[str, Any]
+    record: dict[str, Any] = field(repr=False)
 
     @property
     def n_iter(self) -> int:
