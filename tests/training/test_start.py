@@ -100,3 +100,17 @@ def test_a_warm_start_after_pieces_has_their_layers(digits):
     classifier.set_params(keep=0.5).fit(digits.X, digits.y)
     assert classifier.record_["settings"]["hidden"] == (64, 64)
     assert classifier.n_active_ == [32, 32]
+
+
+def test_all_comes_from_the_network_unless_settings_say_it(digits):
+    made = settings(
+        hidden=("conv3x3:4:pad1:max2", 9), head="hardmax", margin=0.5, bias=False, dtype="float64"
+    )
+    start = train(digits.X, digits.y, made, image=digits.shape).network
+    run = train(digits.X, digits.y, start=start)
+    kept = ("hidden", "head", "margin", "bias", "dtype")
+    assert [run.record["settings"][name] for name in kept] == [getattr(made, n) for n in kept]
+    assert run.n_iter > made.stochastic.epochs  # the others have their defaults
+    changed = settings(head="hardmax", margin=0.5, bias=False, dtype="float64", augment="crop-flip")
+    images = train(digits.X, digits.y, changed, start=start)  # whose shape is the network's
+    assert images.record["settings"]["hidden"] == made.hidden
