@@ -36,9 +36,10 @@ class TrainSettings:
         bias: whether each layer gets a constant-1 input.
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
             choose by the data ('auto').
-        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch; or a
-            function of your own, from a batch of images (samples, channels, height, width) to
-            changed ones, that draws from torch's default generator.
+        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch, or one
+            of your own (``register_augmentation``); in Python also a function, from a batch of
+            images (samples, channels, height, width) to changed ones, that draws its random
+            numbers from torch's default generator.
         init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
         validation: the share of the training samples to hold out, class by class, by the seed.
         patience: stop after so many iterations without a better validation error, and restore the
