@@ -33,10 +33,11 @@ def test_crop_and_flip_against_a_plain_loop():
     rng = torch.Generator().manual_seed(3)
     X = torch.randint(0, 255, (40, 2 * 5 * 7), dtype=torch.uint8, generator=rng)
     augment = Augment(crop_flip, (2, 5, 7))
-    changed = augment.apply(X, torch.Generator().manual_seed(9), Share(len(X)))
+    changed = augment.apply(X, source := torch.Generator().manual_seed(9), Share(len(X)))
     draws = torch.Generator().manual_seed(9)
     down, right = torch.randint(2 * BORDER + 1, (2, 40, 1), generator=draws)
     flip = torch.randint(2, (40, 1), generator=draws)
+    assert torch.equal(source.get_state(), draws.get_state())  # the next batch draws others
     for i in range(40):
         wide = np.pad(X[i].reshape(2, 5, 7).numpy(), [(0, 0), (BORDER, BORDER), (BORDER, BORDER)])
         d, r = int(down[i]), int(right[i])
