@@ -344,12 +344,10 @@ def test_a_changed_window_is_part_of_the_state():
     model = seeded(mlp)
     bcd = train_batches(model, *problem(), 3)
     bcd.window, state = 0.25, bcd.state_dict()
-    for window, expected in ((0.25, 0.25), (None, 1.0)):  # states of earlier versions lack it
-        state["bcd"]["window"] = window
+    earlier = {name: value for name, value in state["bcd"].items() if name != "window"}
+    for given, expected in (({}, 1.0), ({"window": None}, 1.0), ({"window": 0.25}, 0.25)):
         again = BCD(model, 3)
-        if window is None:
-            del state["bcd"]["window"]
-        again.load_state_dict(state)
+        again.load_state_dict(state | {"bcd": earlier | given})
         assert again.window == expected
     state["bcd"]["window"] = -1.0
     with refused("bcd.window is missing or of another form"):

@@ -427,8 +427,8 @@ class BCD(Optimizer):
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
         self.k, self.observed, self.hidden = own["k"], own["observed"], set(own["hidden"])
-        self.window = own.get("window", self.window)  # states of earlier versions lack it
-        self.adam_lr = own.get("adam_lr", self.adam_lr)
+        self.window = own.get("window") or self.window  # states of earlier versions lack it
+        self.adam_lr = own.get("adam_lr") or self.adam_lr
         self.moments, self.residuals, self._unit_maps = {}, {}, {}
         for name, tensors in own["moments"].items():
             self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))

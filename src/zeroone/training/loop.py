@@ -1,7 +1,7 @@
 """The training loop: iterate a learner, score it, save its state, and say why training ended."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -129,7 +129,7 @@ def run(
             progress.history.append(entry)
             stop = iteration.stop or _impatience(progress, learner, patience)
             wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
-            _check_added(entry, iteration.entry.keys())
+            _check_plain(entry)
             if team.largest(any(wishes))[0]:
                 stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
             if stop:
@@ -143,13 +143,13 @@ def run(
     return Outcome(progress, status, reason)
 
 
-def _check_added(entry: dict[str, Any], own: Collection[str]) -> None:
+def _check_plain(entry: dict[str, Any]) -> None:
     """Refuse values from callbacks that neither a state nor a record can hold."""
-    for name in entry.keys() - own:
+    for name, value in entry.items():
         try:
-            json.dumps(entry[name])
+            json.dumps(value)
         except (TypeError, ValueError):
-            kind = type(entry[name]).__name__
+            kind = type(value).__name__
             raise InputError(
                 f"a callback set {name} to a {kind}: a history holds plain numbers, text and lists."
             ) from None
