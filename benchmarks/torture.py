@@ -316,8 +316,8 @@ def references(kinds: list[str]) -> dict[str, Whole]:
         out, started, largest = Path(f"{kind}-whole").absolute(), time.monotonic(), 0
         running = attempt(kind, out)
         while not running.wait(0.02) and time.monotonic() < started + LONGEST:
-            for state in out.rglob(STATE):
-                with suppress(OSError):
+            with suppress(OSError):  # files and folders vanish meanwhile
+                for state in out.rglob(STATE):
                     largest = max(largest, state.stat().st_size)
         if not is_done(out):
             sys.exit(f"{kind} does not even train:\n{out.with_suffix('.log').read_text()}")

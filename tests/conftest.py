@@ -70,8 +70,9 @@ def registries():
     from zeroone.nn.heads import HEADS
     from zeroone.nn.pooling import POOLS
     from zeroone.optim.layers import LAYERS
+    from zeroone.training.augment import AUGMENTATIONS
 
-    known = (U_RULES, LAYERS, ACTIVATIONS, BACKBONES, BITS, HEADS, POOLS, REGISTRY)
+    known = (U_RULES, LAYERS, ACTIVATIONS, BACKBONES, BITS, HEADS, POOLS, REGISTRY, AUGMENTATIONS)
     kept = [(registry, dict(registry)) for registry in known]
     yield
     for registry, before in kept:

@@ -307,3 +307,57 @@ def test_a_state_of_more_batches():
     state = train_batches(seeded(mlp), *problem(), 20).state_dict()
     with refused("the state has 20 batches, more than total_steps=10"):
         BCD(seeded(mlp), 10).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda bcd: torch.optim.lr_scheduler.StepLR(bcd, 3),
+        lambda bcd: torch.optim.lr_scheduler.OneCycleLR(bcd, 0.1, 9, cycle_momentum=False),
+        torch.optim.lr_scheduler.ReduceLROnPlateau,
+    ],
+)
+def test_schedulers_of_learning_rates(schedule):
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    for _ in range(2):
+        with refused("BCD has no learning rate to schedule: its steps fall over total_steps"):
+            schedule(bcd)
+        train_batch(model, bcd, *problem())
+        bcd.load_state_dict(bcd.state_dict())
+    with pytest.raises(KeyError, match="momentum"):
+        bcd.param_groups[0]["momentum"]
+
+
+def test_a_model_that_changes_its_dtype():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    model.double()  # nothing was observed yet
+    train_batch(model, bcd, X.double(), y)
+    model.float()
+    with refused("0 is torch.float32 on cpu now, and was torch.float64 .* then make its BCD"):
+        train_batch(model, bcd, X, y)
+
+
+def test_a_changed_window_is_part_of_the_state():
+    model = seeded(mlp)
+    bcd = train_batches(model, *problem(), 3)
+    bcd.window, state = 0.25, bcd.state_dict()
+    earlier = {name: value for name, value in state["bcd"].items() if name != "window"}
+    for given, expected in (({}, 1.0), ({"window": None}, 1.0), ({"window": 0.25}, 0.25)):
+        again = BCD(model, 3)
+        again.load_state_dict(state | {"bcd": earlier | given})
+        assert again.window == expected
+    state["bcd"]["window"] = -1.0
+    with refused("bcd.window is missing or of another form"):
+        again.load_state_dict(state)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e4])
+def test_inputs_far_from_0(offset):
+    """Their squares, summed, leave float32 no digits for the inputs' spread."""
+    X, y = problem()
+    model = seeded(mlp)
+    train_batches(model, X + offset, y, 60)
+    assert error(model, X + offset, y) < 0.1

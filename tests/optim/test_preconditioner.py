@@ -281,3 +281,21 @@ def test_the_tensors_make_the_moments(normal, kind):
     again = kind(**moments.tensors())
     for name, T in moments.tensors().items():
         assert torch.equal(T, getattr(again, name))
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0, 1e4])
+def test_the_change_of_inputs_far_from_0(normal, offset):
+    """What float32 predicts is what it does, to the mean and around it."""
+    V, E = normal(256, 100) + offset, normal(256, 50) / 256
+    V, E = V.float().double(), E.float().double()
+    changes = []
+    for dtype in (torch.float64, torch.float32):
+        rows, residuals = V[None].to(dtype), E[None].to(dtype)
+        grad, bias_grad = residuals.mT @ rows, residuals.sum(dim=1)
+        solution = LowRank.observe(rows, None, 0, centre=True).solve(grad, bias_grad, 0.01)
+        W, offsets = torch.zeros_like(grad), torch.zeros_like(bias_grad)
+        solution.add_to(W, offsets, grad, torch.ones_like(bias_grad))
+        moved = V @ W[0].double().T + offsets[0].double()
+        changes.append((solution.change[0].double(), moved.var(dim=0), moved.mean(dim=0)))
+    for exact, rounded in zip(*changes, strict=True):
+        torch.testing.assert_close(rounded, exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, quantise, train
+from zeroone import Callback, IntegerModel, TrainSettings, ZeroOneClassifier, quantise, train
 from zeroone.data.embedded import load_embedded
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
@@ -100,3 +100,22 @@ def test_a_warm_start_after_pieces_has_their_layers(digits):
     classifier.set_params(keep=0.5).fit(digits.X, digits.y)
     assert classifier.record_["settings"]["hidden"] == (64, 64)
     assert classifier.n_active_ == [32, 32]
+
+
+def test_all_comes_from_the_network_unless_settings_say_it(digits):
+    made = settings(
+        hidden=("conv3x3:4:pad1:max2", 9), head="hardmax", margin=0.5, bias=False, dtype="float64"
+    )
+    start = train(digits.X, digits.y, made, image=digits.shape).network
+
+    class Stop(Callback):
+        def on_iteration(self, entry, model):
+            return True
+
+    run = train(digits.X, digits.y, start=start, callbacks=[Stop()])
+    kept = ("hidden", "head", "margin", "bias", "dtype")
+    assert [run.record["settings"][name] for name in kept] == [getattr(made, n) for n in kept]
+    assert run.record["plan"]["epochs"] > 2  # the others have their defaults
+    changed = settings(head="hardmax", margin=0.5, bias=False, dtype="float64", augment="crop-flip")
+    images = train(digits.X, digits.y, changed, start=start)  # whose shape is the network's
+    assert images.record["settings"]["hidden"] == made.hidden

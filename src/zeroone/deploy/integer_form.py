@@ -27,6 +27,7 @@ from torch import Tensor
 
 from zeroone.nn.heads import Head
 from zeroone.nn.inputs import check_inputs, check_width
+from zeroone.nn.layers import LayerPlan, outline
 from zeroone.nn.network import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError
@@ -170,6 +171,13 @@ class Stage:
         if self.main.weights.dtype != np.int8 or self.thresholds.dtype != np.int32:
             raise InputError("weights must be of type int8, thresholds of type int32.")
 
+    def outline(self) -> str:
+        """Return a line about the layer."""
+        main = self.main
+        geometry = (main.kernel, main.stride, main.padding)
+        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window, self.skip)
+        return f"{plan.outline(main.shape_in, self.shape_out)}, {weight_bits(main.weights)}-bit"
+
     @property
     def maps(self) -> list[Map]:
         """The main map, then the shortcut if there is one."""
@@ -247,6 +255,21 @@ class IntegerNetwork:
         last = self.stages[-1]
         if last.main.shape_out != (len(self.classes),) or last.pool != "none":
             raise InputError("the last layer is not one of scores, one a class.")
+
+    def __repr__(self) -> str:
+        return self.summary(type(self).__name__)
+
+    def summary(self, name: str) -> str:
+        """Describe the layers and the sizes under a name."""
+        sizes = [m.weights.size for m in self.maps] + [s.thresholds.size for s in self.stages]
+        about = {
+            "inputs": self.n_features,
+            "classes": len(self.classes),
+            "head": self.head.kind,
+            "parameters": f"{sum(sizes):,}",
+            "bytes": f"{self.n_bytes:,}",
+        }
+        return outline(name, [stage.outline() for stage in self.stages], about)
 
     @property
     def n_features(self) -> int:

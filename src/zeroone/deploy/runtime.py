@@ -41,6 +41,9 @@ class IntegerModel:
         self.network, self.threads = network, threads
         self._singles = 0  # samples that came one by one
 
+    def __repr__(self) -> str:
+        return self.network.summary(type(self).__name__)
+
     @property
     def classes(self) -> list[ClassLabel]:
         """The class labels, in the order of the scores."""

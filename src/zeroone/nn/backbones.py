@@ -206,6 +206,10 @@ class Backbone(nn.Module):
         self.register_buffer("scale", scaling.scale)
         self.eval().requires_grad_(requires_grad=False)
 
+    def train(self, mode: bool = True) -> "Backbone":  # noqa: ARG002
+        """Stay in evaluation mode: batches must not change a trained normalisation."""
+        return super().train(False)
+
     @property
     def n_inputs(self) -> int:
         """How many numbers an image has."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from zeroone.nn.functional import channels_last
 from zeroone.nn.layers import Layer, Link, naming, recent, shortcuts_of
 from zeroone.nn.operators import Conv2d, Dense, Operator, Shape
+from zeroone.nn.pooling import NoPool
 from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
@@ -52,6 +53,12 @@ class ChainLayer(nn.Module):
             U = U + self.shortcut(_inputs(self.shortcut, V[-self.skip], self.shape_skipped))
         out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
+
+    def __repr__(self) -> str:
+        """Show what there is in one line."""
+        plain = (nn.Identity, NoPool)
+        parts = [f"{n}={m!r}" for n, m in self.named_children() if not isinstance(m, plain)]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def as_layer(self) -> Layer:
         """Return a copy as a network holds it, without normalisation and activation."""

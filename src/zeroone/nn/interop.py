@@ -2,6 +2,7 @@
 
     module = to_torch(network)              # raw inputs in, scores out; torch.export takes it
     whole = nn.Sequential(backbone, to_torch(clf.network_))     # on top of any torch model
+    module = to_torch(network, trainable=True)      # for zeroone.optim.BCD, in any loop
     network = from_torch(module)            # its tensors may have been loaded or changed
     network = from_torch(nn.Sequential(nn.Linear(4, 9), Step(), nn.Linear(9, 3)))
 
@@ -47,6 +48,11 @@ class ZeroOneModule(Chain):
         scaling = Scaling(self.centre, self.scale, self.taken)
         return super().forward(scaling.apply(X.flatten(1)))
 
+    def extra_repr(self) -> str:
+        """Show the sizes and the head."""
+        inputs, classes = len(self.centre), len(self.classes)
+        return f"inputs={inputs}, classes={classes}, head={self.head.kind}"
+
     def as_network(self) -> Network:
         """Return a network with copies of the tensors."""
         scaling = Scaling(self.centre.clone(), self.scale.clone(), self.taken, self.ranges)
@@ -55,9 +61,18 @@ class ZeroOneModule(Chain):
         return network
 
 
-def to_torch(network: Network) -> ZeroOneModule:
-    """Return a module with copies of the network's weights."""
-    return ZeroOneModule(check_network(network)).eval().requires_grad_(requires_grad=False)
+def to_torch(network: Network, *, trainable: bool = False) -> ZeroOneModule:
+    """Return a module with copies of the network's weights.
+
+    Args:
+        network: the network.
+        trainable: whether the layers' parameters require gradients, for ``zeroone.optim.BCD``; pass
+            it ``balance=False`` to keep the thresholds. A backbone always stays as it is.
+
+    """
+    module = ZeroOneModule(check_network(network)).train(trainable)
+    module.layers.requires_grad_(trainable)
+    return module
 
 
 def from_torch(

@@ -22,6 +22,7 @@ from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
 from zeroone.utils.checks import InputError, count
 
 MOST_UNITS = 10**6
+MOST_LINES = 12  # for the layers of a summary
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"([a-z]+)(\d+)")
@@ -158,6 +159,12 @@ class LayerPlan:
         """The shortest way to write the layer."""
         return str(self) if self.kernel or self.skip else self.units
 
+    def outline(self, shape_in: Shape, shape_out: Shape) -> str:
+        """Return a line about a layer with these shapes, such as ``dense, 784 -> 256``."""
+        kind = str(self) if self.kernel else str(self).replace(str(self.units), "dense", 1)
+        sizes = ("x".join(map(str, shape)) for shape in (shape_in, shape_out))
+        return f"{kind}, {' -> '.join(sizes)}"
+
     def build(
         self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]", draw: Draw, bias: bool
     ) -> Layer:
@@ -198,6 +205,19 @@ class LayerPlan:
             convolved(shape_in, self.units, **geometry)
         columns = kind.n_columns(shape_in, **geometry)
         return kind(draw(self.units, columns, bias, parts), shape_in, bias, **geometry)
+
+
+def outline(name: str, layers: Sequence[str], about: dict[str, Any], body: str = "") -> str:
+    """Return a summary of a network, a line a layer; deep ones are shown by both ends."""
+    lines = [f"({i}): {layer}, Step" for i, layer in enumerate(layers[:-1])]
+    lines.append(f"({len(lines)}): {layers[-1]}")
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        left_out = f"... {len(lines) - 2 * half} more layers ..."
+        lines = [*lines[:half], left_out, *lines[-half:]]
+    lines = [f"(body): {body}"] * bool(body) + lines
+    lines.append(", ".join(f"{key}={value}" for key, value in about.items()))
+    return "\n".join([f"{name}(", *(f"  {line}" for line in lines), ")"])
 
 
 def check_skips(plans: Sequence[LayerPlan]) -> None:

@@ -31,6 +31,7 @@ from zeroone.nn.layers import (
     gaussian,
     make_links,
     naming,
+    outline,
     recent,
     shortcuts_of,
 )
@@ -102,6 +103,22 @@ class Network:
             raise InputError(
                 f"{len(self.classes)} class labels for a network with {self.n_classes} outputs."
             )
+
+    def __repr__(self) -> str:
+        """Summarise the layers, the head and the sizes, as torch does for modules."""
+        layers = [LayerPlan.of(x).outline(x.operator.shape_in, x.shape_out) for x in self.layers]
+        total = sum(link.operator.weight.numel() for link in self.links)
+        body = ""
+        if self.body is not None:
+            total += sum(p.numel() for p in self.body.parameters())
+            body = f"{self.body.name}, {self.body.n_features} features"
+        about = {
+            "inputs": self.n_features,
+            "classes": self.n_classes,
+            "head": self.head.kind,
+            "parameters": f"{total:,}",
+        }
+        return outline("Network", layers, about, body)
 
     @classmethod
     def build(

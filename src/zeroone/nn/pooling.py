@@ -44,6 +44,10 @@ class Pool(nn.Module, ABC):
             raise InputError(f"windows of {self.size} x {self.size} do not fit into {shape}.")
         return (shape[0], *(side // self.size for side in shape[1:]))
 
+    def extra_repr(self) -> str:
+        """Show the side of a window."""
+        return str(self.size)
+
     @abstractmethod
     def forward(self, U: Tensor) -> Tensor:
         """Pool the values."""

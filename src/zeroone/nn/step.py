@@ -148,5 +148,5 @@ class Step(nn.Module):
         self.scale = variance.sqrt()
 
     def extra_repr(self) -> str:
-        """Show the rule."""
-        return f"rule={self.rule!r}"
+        """Show the rule, and the axis of units unless it is the usual one."""
+        return f"rule={self.rule!r}" + (f", dim={self.dim}" if self.dim != 1 else "")

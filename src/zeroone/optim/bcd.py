@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from zeroone.nn.step import Step
 from zeroone.optim.eager import Eager
 from zeroone.optim.groups import (
+    Group,
     check_group,
     default_damping,
     find_layers,
@@ -125,7 +126,7 @@ class BCD(Optimizer):
         self._unit_maps: dict[str, UnitMap] = {}  # derived from them; cleared when they change
         self.hidden: set[str] = set()  # the layers with a Step after them
         sorted_groups = sort_parameters(self.model, self.layers, list(groups), strict=strict)
-        super().__init__(sorted_groups, defaults)
+        super().__init__(map(Group, sorted_groups), defaults)
         for group in self.param_groups:
             check_group(group)
         self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
@@ -189,6 +190,7 @@ class BCD(Optimizer):
             raise InputError(f"total_steps={self.total_steps} batches are done.")
         if all(p.grad is None for group in self.param_groups for p in group["params"]):
             raise InputError("step() needs gradients: call backward() on the loss first.")
+        self._check_same_place()
         if self.observer.attached:
             self._take_in()
         for name, kind in self.layers.items():
@@ -201,6 +203,16 @@ class BCD(Optimizer):
             self.removal.after_batch()
         self._prepare()
         return loss
+
+    def _check_same_place(self) -> None:
+        """Refuse weights that have left their moments behind."""
+        for name, moments in self.moments.items():
+            weight, mean = self.layers[name].weight, moments.mean
+            if (weight.dtype, weight.device) != (mean.dtype, mean.device):
+                raise InputError(
+                    f"{name} is {weight.dtype} on {weight.device} now, and was {mean.dtype} on "
+                    f"{mean.device}: convert the model first, then make its BCD."
+                )
 
     def _prepare(self) -> None:
         """Attach or remove the hooks for the next batch.
@@ -390,6 +402,8 @@ class BCD(Optimizer):
         state["bcd"] = {
             "k": self.k,
             "observed": self.observed,
+            "window": self.window,
+            "adam_lr": self.adam_lr,
             "hidden": sorted(self.hidden),
             "moments": {name: m.tensors() for name, m in self.moments.items()},
             "residuals": {name: m.tensors() for name, m in self.residuals.items()},
@@ -407,11 +421,14 @@ class BCD(Optimizer):
         own = state_dict["bcd"]
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
+        self.param_groups = [Group(group) for group in self.param_groups]
         self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
         for state in self.state.values():  # torch has made numbers of it
             if "dead" in state:
                 state["dead"] = state["dead"].bool()
         self.k, self.observed, self.hidden = own["k"], own["observed"], set(own["hidden"])
+        self.window = own.get("window") or self.window  # states of earlier versions lack it
+        self.adam_lr = own.get("adam_lr") or self.adam_lr
         self.moments, self.residuals, self._unit_maps = {}, {}, {}
         for name, tensors in own["moments"].items():
             self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))

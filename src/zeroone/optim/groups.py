@@ -17,6 +17,26 @@ SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
+class Group(dict[str, Any]):
+    """A group of parameters with its settings; schedulers of learning rates are refused."""
+
+    def __missing__(self, key: str) -> Any:
+        _refuse_rate(key)
+        raise KeyError(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        _refuse_rate(key)
+        super().__setitem__(key, value)
+
+
+def _refuse_rate(key: str) -> None:
+    if key in ("lr", "initial_lr"):
+        raise InputError(
+            "BCD has no learning rate to schedule: its steps fall over total_steps by themselves, "
+            "and a group's 'move' and 'head_step' may be changed at any time."
+        )
+
+
 def inner_model(model: nn.Module) -> nn.Module:
     """Unwrap a compiled or a DistributedDataParallel model."""
     while True:

@@ -17,6 +17,7 @@ docs/stochastic.md derives it from the V block.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 # The number of directions, including the mean: processors multiply 16 columns as fast as 9.
 RANK = 16
 MEMORY = 0.98  # the largest weight of the past in a running moment
+FAR = 1e5  # squared mean over variance from which float32 loses more than half of a small change
 
 
 def memory(k: int) -> float:
@@ -55,6 +57,25 @@ class Solution:
         W.baddbmm_(self.left * each, self.right.mT)
         if offset is not None and self.bias is not None:
             offset.addcmul_(self.bias, size)
+
+
+@dataclass
+class CentredSolution(Solution):
+    """The solution for inputs far from 0, where sums with a mean would cancel.
+
+    centred: C, which ``dense`` multiplies in place of the gradient
+    mean: m; the bias makes up for what the change of the weights, as it was rounded, does to it
+    """
+
+    centred: Tensor
+    mean: Tensor
+
+    def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:  # noqa: ARG002, D102
+        before = W.clone()
+        super().add_to(W, None, self.centred, size)
+        if offset is not None and self.bias is not None:
+            shift = ((W - before) @ self.mean[:, :, None])[:, :, 0]
+            offset.addcmul_(self.bias, size).sub_(shift)
 
 
 @dataclass
@@ -211,12 +232,22 @@ class LowRank(Preconditioner):
             )
         return self._inverses[damping, bias]
 
+    @cached_property
+    def far(self) -> bool:
+        """Whether some mean is so large that rounding errors drown the inputs' spread."""
+        return bool((self.mean.square().sum(dim=1) > FAR * self.total).any())
+
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """Return G = c C + (C P) diag(w) P^T for the centred sums C = grad - bias_grad m^T.
 
-        C is never formed. Each unit's predicted change tr(G Q G^T) follows from C P and the norms
-        of C.
+        C is not formed, unless the inputs are far from 0. Each unit's predicted change
+        tr(G Q G^T) follows from C P and the norms of C.
         """
+        if bias_grad is not None and self.far:
+            C = grad - bias_grad[:, :, None] * self.mean[:, None]
+            plain = self.solve(C, None, damping)
+            parts = (plain.change, plain.dense, plain.left, plain.right)
+            return CentredSolution(*parts, bias_grad, C, self.mean)
         inverse = self.damped(damping, bias=bias_grad is not None)
         along = grad @ inverse.right
         squares = torch.linalg.vector_norm(grad, dim=2).square_()

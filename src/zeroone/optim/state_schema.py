@@ -60,6 +60,8 @@ def _form(bcd: "BCD", observed: Any) -> dict[str, Any]:
     own: dict[str, Any] = {
         "k": is_count,
         "observed": is_count,
+        "window": Maybe(_is_positive),
+        "adam_lr": Maybe(_is_positive),
         "hidden": [lambda name: isinstance(name, str) and name in layers],
         "moments": moments | {...: nothing},
         "residuals": residuals | {...: nothing},
@@ -150,6 +152,10 @@ def _shaped(made: type[Preconditioner], dtype: torch.dtype, groups: int, columns
         )
 
     return accepts
+
+
+def _is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0
 
 
 def _is_step(value: Any) -> bool:

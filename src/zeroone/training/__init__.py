@@ -1,5 +1,6 @@
 """Training: ``train``, its settings, its callbacks, and the loop that everything trains in."""
 
+from zeroone.training.augment import register_augmentation
 from zeroone.training.callbacks import Callback, CSVLogger, TensorBoardLogger
 from zeroone.training.loop import Status
 from zeroone.training.runs import Run, train
@@ -16,5 +17,6 @@ __all__ = [
     "StochasticSettings",
     "TensorBoardLogger",
     "TrainSettings",
+    "register_augmentation",
     "train",
 ]

@@ -9,7 +9,17 @@ from zeroone.utils.storage import replacing
 
 
 class Callback:
-    """Base class of callbacks: override what you need."""
+    """Base class of callbacks: override what you need.
+
+    Attributes:
+        optimizer: what trains, from ``on_start`` to the end of the run: ``zeroone.optim.BCD``, or
+            the exact solver. Settings that you change apply from the next batch on, and a resumed
+            run keeps them: ``self.optimizer.param_groups[0]["move"]``, ``self.optimizer.window``.
+            Several ranks must make the same changes.
+
+    """
+
+    optimizer: Any = None
 
     def check(self) -> None:
         """Raise an error for what cannot work, before the run touches anything."""
@@ -24,7 +34,8 @@ class Callback:
         """An iteration is complete.
 
         Args:
-            entry: its entry of the history.
+            entry: its entry of the history. Numbers and words that you add stay in the record,
+                and loggers after this callback write them down.
             model: the network.
 
         Returns:

@@ -14,7 +14,7 @@ from zeroone.analysis.metrics import Model
 from zeroone.nn.functional import classify
 from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
-from zeroone.training.augment import CropFlip
+from zeroone.training.augment import Augment
 from zeroone.training.callbacks import Callback
 from zeroone.training.loop import Iteration, Status, Stop
 from zeroone.training.trainers import ModuleTrainer
@@ -137,7 +137,7 @@ class Epochs:
     part: Subset
     scaling: Scaling
     batch_plan: BatchPlan
-    augment: CropFlip | None = None
+    augment: Augment | None = None
     team: Team = ALONE
 
     def __post_init__(self) -> None:
@@ -149,6 +149,11 @@ class Epochs:
     def model(self) -> Model:
         """The trainer's model."""
         return self.trainer.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The trainer's optimizer."""
+        return self.trainer.optimizer
 
     @property
     def settled(self) -> bool:

@@ -1,6 +1,8 @@
 """The training loop: iterate a learner, score it, save its state, and say why training ended."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +48,10 @@ class Learner(Protocol):
     limit: int  # the number of iterations
     at_limit: Stop  # how training ends when they are done
     plan: dict[str, int]  # the amount of work, for the record
+
+    @property
+    def optimizer(self) -> Any:
+        """What trains the model, for callbacks."""
 
     @property
     def model(self) -> Model:
@@ -113,26 +119,52 @@ def run(
     else:
         progress = Progress([_entry(0, learner, learner.start(), scored, team)])
         _save(checkpoint, progress, learner, team, due=True)
-    for callback in callbacks:
-        callback.on_start(len(progress.history) - 1, learner.limit)
     stop: Stop | None = None
-    for k in range(len(progress.history), learner.limit + 1):
-        iteration = learner.iterate(k, callbacks)
-        entry = _entry(k, learner, iteration.entry, scored, team)
-        progress.history.append(entry)
-        stop = iteration.stop or _impatience(progress, learner, patience)
-        wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
-        if team.largest(any(wishes))[0]:
-            stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
-        if stop:
-            break
-        _save(checkpoint, progress, learner, team, due=k == learner.limit)
+    with _watched(learner, callbacks):
+        for callback in callbacks:
+            callback.on_start(len(progress.history) - 1, learner.limit)
+        for k in range(len(progress.history), learner.limit + 1):
+            iteration = learner.iterate(k, callbacks)
+            entry = _entry(k, learner, iteration.entry, scored, team)
+            progress.history.append(entry)
+            stop = iteration.stop or _impatience(progress, learner, patience)
+            wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
+            _check_plain(entry)
+            if team.largest(any(wishes))[0]:
+                stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
+            if stop:
+                break
+            _save(checkpoint, progress, learner, team, due=k == learner.limit)
     status, reason = stop or learner.at_limit
     if progress.best:
         learner.restore(progress.best)
         if status is not Status.EARLY:
             reason += f"; the weights are those of iteration {progress.best_iteration}, the best"
     return Outcome(progress, status, reason)
+
+
+def _check_plain(entry: dict[str, Any]) -> None:
+    """Refuse values from callbacks that neither a state nor a record can hold."""
+    for name, value in entry.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            kind = type(value).__name__
+            raise InputError(
+                f"a callback set {name} to a {kind}: a history holds plain numbers, text and lists."
+            ) from None
+
+
+@contextmanager
+def _watched(learner: Learner, callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Show the optimizer to callbacks while a run lasts: they may be copied afterwards."""
+    for callback in callbacks:
+        callback.optimizer = learner.optimizer
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            callback.optimizer = None
 
 
 def _restore(

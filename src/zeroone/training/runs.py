@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from zeroone.analysis.counts import counts
 from zeroone.analysis.metrics import Model, error_rates, noise_errors
@@ -28,6 +29,7 @@ from zeroone.training.loop import Learner, Outcome, Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
+from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
 from zeroone.utils.checks import InputError
@@ -39,6 +41,7 @@ from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers
 
 EXACT_INIT_STD = 1e-3
 RECORD, MODEL = "record.json", "model.safetensors"
+TorchData = Dataset[Any] | DataLoader[Any]
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Run:
     network: Network
     status: Status
     reason: str
-    record: dict[str, Any]
+    record: dict[str, Any] = field(repr=False)
 
     @property
     def n_iter(self) -> int:
@@ -82,11 +85,11 @@ class Run:
 
 @enough_memory()
 def train(
-    X: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    X: ArrayLike | Tensor | TorchData,
+    y: ArrayLike | Tensor | None = None,
     settings: TrainSettings | None = None,
     *,
-    test: Labelled | None = None,
+    test: Labelled | TorchData | None = None,
     name: str | None = None,
     image: Shape | None = None,
     callbacks: Sequence[Callback] = (),
@@ -104,12 +107,18 @@ def train(
     """Train a network on raw inputs X and labels y.
 
     Args:
-        X: one sample per row: an array, a tensor, a sparse matrix or sharded data.
-        y: the labels, numbers or strings.
-        settings: what to train and how; None takes the defaults.
-        test: inputs and labels to score after every iteration, and for nothing else.
+        X: one sample per row: an array, a tensor, a sparse matrix or sharded data. Or a map-style
+            ``torch.utils.data.Dataset`` of (input, label) pairs, which is read once into memory and
+            must have no random transforms (see ``augment``). Of a ``DataLoader``, the data set, the
+            workers and, unless the settings give one, the batch size are used. Batches are drawn
+            by the settings' seed; the loader's order and ``drop_last`` have no effect.
+        y: the labels, numbers or strings; None if X is a data set of torch.
+        settings: what to train and how; None takes the defaults, or what ``start`` has.
+        test: inputs and labels, or a data set of torch, to score after every iteration, and for
+            nothing else.
         name: what the record calls the data.
-        image: the shape of a sample (channels, height, width); convolutions need it.
+        image: the shape of a sample (channels, height, width); convolutions need it. Samples of a
+            data set of torch that have three axes set it.
         callbacks: observe the run and may stop it.
         out: a folder for the model and the record. It also holds the state of the run, written
             after an iteration, at most every 0.2 s. One run at a time may use it.
@@ -121,9 +130,10 @@ def train(
             are trained on these; the resulting network takes X.
         sample_weight: how often each sample counts, for the stochastic solver. Errors count
             every sample once.
-        start: a trained network to start from, with its scaling; it is copied. Settings that
-            contradict it are refused. ``keep`` counts its units, or those of ``hidden``, if units
-            were removed before.
+        start: a trained network to start from, with its scaling; it is copied. Its layers and the
+            shape of its images need not be given, nor its head, margin, bias and dtype if
+            ``settings`` is None. Settings that contradict it are refused. ``keep`` counts its
+            units, or those of ``hidden``, if units were removed before.
         feature_names: the names of the inputs, which the model keeps.
         scores: whether to score all parts after every iteration, which on small data takes
             longer than the iteration. If not, only a validation part is scored, and flipped bits
@@ -133,20 +143,23 @@ def train(
     """
     for callback in callbacks:
         callback.check()
-    settings = settings or TrainSettings()
-    if sample_weight is not None and settings.solver == "exact":
-        raise InputError("weights of samples are for solver='stochastic'.")
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
     refuse_both(resume=resume, overwrite=overwrite)
     if start is not None:
-        settings = _continuing(settings, check_network(start))
+        settings, image = _continuing(settings, check_network(start), image)
+    settings = settings or TrainSettings()
+    if sample_weight is not None and settings.solver == "exact":
+        raise InputError("weights of samples are for solver='stochastic'.")
     device = find_device(settings.device)
-    known = {"resume": resume, "scores": scores, "out": out is None, "start": _fingerprint(start)}
+    given = as_arrays(Given(X, y, settings, test, image))
+    settings = given.settings
+    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None}
+    known["start"] = _fingerprint(start)
     task = TrainingData.prepare(
-        X, y, settings, test, name, image, features, sample_weight, team, **known
+        *given[:4], name, given.image, features, sample_weight, team, **known
     )
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
@@ -270,8 +283,10 @@ def make_network(task: TrainingData, settings: TrainSettings) -> Network:
     )
 
 
-def _continuing(settings: TrainSettings, start: Network) -> TrainSettings:
-    """Take the layers of a network to begin with; refuse settings that contradict it."""
+def _continuing(
+    settings: TrainSettings | None, start: Network, image: Shape | None
+) -> tuple[TrainSettings, Shape | None]:
+    """Take from a network to begin with what is not given; refuse what contradicts it."""
     if start.body is not None:
         raise InputError("a network on a backbone cannot be trained further.")
     plans = [LayerPlan.of(layer) for layer in start.layers[:-1]]
@@ -283,13 +298,16 @@ def _continuing(settings: TrainSettings, start: Network) -> TrainSettings:
     }
     if start.head.has_margin:
         own["margin"] = start.head.margin
+    if settings is None:
+        settings = TrainSettings(**own)
     if settings.hidden is None:
         settings = replace(settings, hidden=own["hidden"])
     for name, value in own.items():
         given = getattr(settings, name)
         if given != value and not (name == "hidden" and _has_more_units(settings, plans)):
             raise InputError(f"the network to begin with has {name}={value!r}, not {given!r}.")
-    return settings
+    shape = start.operators[0].shape_in
+    return settings, shape if image is None and len(shape) == 3 else image
 
 
 def _fingerprint(network: Network | None) -> str | None:

@@ -11,7 +11,7 @@ from zeroone.exact.solver import PAPER, ExactSettings
 from zeroone.nn.heads import HEADS
 from zeroone.nn.layers import LayerPlan, check_skips
 from zeroone.nn.scaling import SCALINGS
-from zeroone.training.augment import AUGMENTATIONS
+from zeroone.training.augment import AUGMENTATIONS, Augmentation, name_of
 from zeroone.training.stochastic_settings import RETIRED, StochasticSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
@@ -36,7 +36,10 @@ class TrainSettings:
         bias: whether each layer gets a constant-1 input.
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
             choose by the data ('auto').
-        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch.
+        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch, or one
+            of your own (``register_augmentation``); in Python also a function, from a batch of
+            images (samples, channels, height, width) to changed ones, that draws its random
+            numbers from torch's default generator.
         init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
         validation: the share of the training samples to hold out, class by class, by the seed.
         patience: stop after so many iterations without a better validation error, and restore the
@@ -56,7 +59,7 @@ class TrainSettings:
     margin: float = 1.0
     bias: bool = True
     scaling: str = "auto"
-    augment: str = "none"
+    augment: str | Augmentation = "none"
     init_std: float | None = None
     validation: float = 0.0
     patience: int | None = None
@@ -71,7 +74,8 @@ class TrainSettings:
         one_of("head", self.head, HEADS)
         one_of("scaling", self.scaling, SCALINGS)
         one_of("dtype", self.dtype, DTYPES)
-        one_of("augment", self.augment, AUGMENTATIONS)
+        if not callable(self.augment):
+            one_of("augment", self.augment, AUGMENTATIONS)
         if self.augment != "none" and self.solver == "exact":
             raise InputError("augment is for batches: the exact solver keeps blocks of its own.")
         object.__setattr__(self, "device", str(self.device))
@@ -139,7 +143,9 @@ class TrainSettings:
     def describe(self) -> dict[str, Any]:
         """Return all settings that affect the result, without those of the other solver."""
         left_out = {"device", *SOLVERS} - {self.solver}
-        settings = asdict(self) | {"hidden": self.layers}
+        settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        settings |= {"hidden": self.layers, "augment": name_of(self.augment)}
+        settings[self.solver] = asdict(self.own)
         return {k: v for k, v in settings.items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:

@@ -28,6 +28,11 @@ class Sweeps:
         """The network."""
         return self.solver.network
 
+    @property
+    def optimizer(self) -> ExactBCD:
+        """The solver."""
+        return self.solver
+
     def start(self) -> dict[str, Any]:
         """Return F by term."""
         terms = self.solver.terms.weighted(self.solver.settings)

@@ -233,7 +233,8 @@ class BCDTrainer(ModuleTrainer):
             float((old[:, torch.searchsorted(old_units, units)] != new).float().mean())
             for (old_units, old), (units, new) in zip(before, self.bits, strict=True)
         ]
-        return {"flipped": flipped, "move": self.settings.move * self.optimizer.left}
+        move = self.optimizer.param_groups[0]["move"]  # which a callback may have changed
+        return {"flipped": flipped, "move": move * self.optimizer.left}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return how to build it again: hooks on modules do not survive copies and pickles."""

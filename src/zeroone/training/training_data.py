@@ -18,7 +18,7 @@ from zeroone.nn.layers import LayerPlan, check_image
 from zeroone.nn.network import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
-from zeroone.training.augment import CropFlip
+from zeroone.training.augment import AUGMENTATIONS, Augment, name_of
 from zeroone.training.features import Features
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.utils.checks import InputError
@@ -181,13 +181,15 @@ class TrainingData:
         """Return the shape in which the first layer takes a sample: convolutions take images."""
         return check_image(self.image) if plans and plans[0].kernel else (self.n_features,)
 
-    def augmentation(self, settings: TrainSettings) -> CropFlip | None:
+    def augmentation(self, settings: TrainSettings) -> Augment | None:
         """Return the augmentation of the training images, if there is one."""
-        if settings.augment == "none":
+        given = settings.augment
+        function = AUGMENTATIONS[given] if isinstance(given, str) else given
+        if function is None:
             return None
         if self.image is None:
-            raise InputError(f"augment={settings.augment!r} is for images, these are not.")
-        return CropFlip(self.image)
+            raise InputError(f"augment={name_of(given)!r} is for images, these are not.")
+        return Augment(function, self.image)
 
     def whole(self, model: Any) -> Any:
         """Return the network that takes raw inputs: with features, ``model`` on its backbone."""

@@ -1,0 +1,178 @@
+"""Data sets of torch, read once into one tensor: samples are (input, label) pairs.
+
+A training needs every sample many times and in an order of its own, and its state names the data
+by a digest. So a map-style ``Dataset`` is read once, in order, into rows of its own dtype (bytes
+stay bytes). Random transforms would be frozen in that; they belong into ``augment``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+from zeroone.nn.inputs import as_array
+from zeroone.nn.operators import Shape
+from zeroone.utils.checks import InputError
+
+AT_ONCE = 256  # samples that a worker reads and sends together
+ASKED_TWICE = 8  # samples that must be the same each time
+Report = Callable[[int, int], None]  # samples done, all samples
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a data set holds: flat inputs, labels, and the shape of a sample that is an image."""
+
+    X: Tensor
+    y: list[Any]
+    image: Shape | None
+    batch: int | None  # of a loader
+
+
+def is_torch_data(data: Any) -> bool:
+    """Tell whether this is a data set or a loader of torch."""
+    return isinstance(data, Dataset | DataLoader)
+
+
+def read_samples(data: Any, report: Report) -> Samples:
+    """Read a data set, with the workers of its loader if it comes in one.
+
+    Raises:
+        InputError: it has no length or no labels, its samples differ in shape or from one time to
+            the next, or its loader does more than to shuffle and stack them.
+
+    """
+    dataset, batch = data, None
+    how: dict[str, Any] = {}
+    if isinstance(data, DataLoader):
+        dataset, batch = data.dataset, data.batch_size
+        how = {"num_workers": data.num_workers, "worker_init_fn": data.worker_init_fn}
+        how["multiprocessing_context"] = data.multiprocessing_context
+    n = _length(dataset)
+    if isinstance(data, DataLoader):
+        _check_loader(data, n)
+    _check_repeats(dataset, min(n, ASKED_TWICE))
+    # A generator of its own: the reader would draw from that of the user.
+    reader = DataLoader(dataset, AT_ONCE, collate_fn=_stack, generator=torch.Generator(), **how)
+    X, y = torch.empty(n), list[Any]()
+    for read in reader:
+        if isinstance(read, InputError):
+            raise read
+        rows, labels = read
+        if not y:
+            X = rows.new_empty(n, *rows.shape[1:])
+        if (rows.shape[1:], rows.dtype) != (X.shape[1:], X.dtype):
+            raise _unlike(X[0], rows[0])
+        X[len(y) : len(y) + len(rows)] = rows
+        y += labels
+        report(len(y), n)
+    return Samples(X.reshape(n, -1), y, tuple(X.shape[1:]) if X.ndim == 4 else None, batch)
+
+
+def _length(dataset: Any) -> int:
+    """Return the number of samples; refuse what cannot be asked for one by its number."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise InputError(
+            f"{type(dataset).__name__} gives samples one after the other: training needs a "
+            f"map-style data set, with a length, or arrays."
+        )
+    if not len(dataset):
+        raise InputError(f"{type(dataset).__name__} has no samples.")
+    return len(dataset)
+
+
+def _check_loader(loader: DataLoader[Any], n: int) -> None:
+    """Refuse a loader that picks or changes samples: training would ignore it."""
+    sampler = loader.sampler
+    plain = isinstance(sampler, SequentialSampler | RandomSampler) and len(sampler) == n
+    if isinstance(sampler, RandomSampler):
+        plain = plain and not sampler.replacement
+    if not plain or type(loader.batch_sampler) is not BatchSampler:
+        raise InputError(
+            "training draws its own batches: in place of a sampler, give a Subset of the data set, "
+            "or sample_weight."
+        )
+    if loader.collate_fn is not default_collate:
+        raise InputError(
+            "training stacks samples itself: let the data set do what collate_fn does."
+        )
+
+
+def _check_repeats(dataset: Any, n: int) -> None:
+    """Refuse samples that are not the same each time."""
+    for i in range(n):
+        first, again = (as_array(_input(_pair(dataset[i])[0])) for _ in range(2))
+        if first.shape != again.shape or not np.array_equal(first, again, equal_nan=True):
+            raise InputError(
+                f"sample {i} is another one each time it is read: leave random transforms out of "
+                f"the data set, and give them to the training as augment."
+            )
+
+
+def _stack(samples: Sequence[Any]) -> tuple[Tensor, list[Any]] | InputError:
+    """Stack samples; a fault is returned, since a worker that raises adds its traceback."""
+    try:
+        pairs = [_pair(sample) for sample in samples]
+        inputs = [_input(x) for x, _ in pairs]
+        for x in inputs:
+            if (x.shape, x.dtype) != (inputs[0].shape, inputs[0].dtype):
+                return _unlike(inputs[0], x)
+        return torch.stack(inputs), [_label(label) for _, label in pairs]
+    except InputError as error:
+        return error
+
+
+def _pair(sample: Any) -> tuple[Any, Any]:
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        parts = f" of {len(sample)}" if isinstance(sample, tuple | list) else ""
+        raise InputError(
+            f"samples must be pairs (input, label), not a {type(sample).__name__}{parts}."
+        )
+    return sample[0], sample[1]
+
+
+def _input(x: Any) -> Tensor:
+    """Return an input as a tensor; numbers that have no dtype become float64."""
+    if isinstance(x, Tensor):
+        return x.detach().cpu()
+    if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biuf":
+        return torch.tensor(x)
+    if isinstance(x, Number | list | tuple):
+        try:
+            return torch.tensor(x, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    raise InputError(
+        f"inputs must be tensors, arrays or numbers, not {type(x).__name__}: convert them in the "
+        f"data set's transform."
+    )
+
+
+def _label(label: Any) -> Any:
+    plain = label
+    if isinstance(label, Tensor | np.ndarray | np.generic):
+        shape = tuple(label.shape)
+        if np.prod(shape) != 1:
+            raise InputError(f"a label must be one number or a string, not of shape {shape}.")
+        plain = label.item()
+    if not isinstance(plain, int | float | str):
+        raise InputError(f"a label must be a number or a string, not {type(label).__name__}.")
+    return plain
+
+
+def _unlike(first: Tensor, other: Tensor) -> InputError:
+    shapes = [f"{tuple(x.shape)} ({x.dtype})" for x in (first, other)]
+    return InputError(f"all samples must be alike: the first is {shapes[0]}, another {shapes[1]}.")
