@@ -237,6 +237,17 @@ class Network:
         return len(self.scaling.centre)
 
     @property
+    def shape_in(self) -> Shape:
+        """The shape of a raw sample: channels, height, width for images, else ``(n_features,)``."""
+        shape = self.body.image if self.body else self.layers[0].operator.shape_in
+        return shape if len(shape) == 3 else (self.n_features,)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether raw inputs may be bytes, such as pixels: not if it was trained on others."""
+        return self.scaling.inputs is None or self.scaling.inputs.are_bytes
+
+    @property
     def n_classes(self) -> int:
         """How many scores there are."""
         return self.layers[-1].operator.n_out
@@ -346,6 +357,32 @@ class Network:
             header["body"] = self.body.describe()
             tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
         return write_tensors(Path(path), MODEL, header, tensors)
+
+    def export(
+        self,
+        to: str,
+        path: str | Path,
+        image: Shape | None = None,
+        *,
+        like: ArrayLike | Tensor | None = None,
+    ) -> list[str]:
+        """Write the network's integer form as C ("c"), ONNX ("onnx") or a web page ("html").
+
+        Args:
+            to: the format, or the name of a registered exporter.
+            path: the file: .c, .onnx or .html.
+            image: for html, the channels, height and width of a sample; () if samples are no
+                images; None guesses.
+            like: raw inputs that show the range of each feature, for a network that does not know
+                it.
+
+        Returns:
+            Lines that describe what was written.
+
+        """
+        from zeroone.deploy.quantise import quantise
+
+        return quantise(self, like).export(to, path, image)
 
 
 def check_network(network: Any) -> Network:
