@@ -102,7 +102,7 @@ def test_models_export_themselves(tmp_path, monkeypatch):
     assert "m.html" in page[0]
     with pytest.raises(InputError, match="image or --image is for --to html"):
         network.export("c", "m.c", image=(1, 3, 3))
-    with pytest.raises(InputError, match="an export to c is a .c file, not m.onnx"):
+    with pytest.raises(InputError, match=r"an export to c is a \.c file, not m\.onnx"):
         network.export("c", "m.onnx")
     with pytest.raises(InputError, match="Did you mean 'onnx'"):
         network.export("onx", "m.onnx")

@@ -48,7 +48,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         InputError: The network has no integer form, or the range of its inputs is unknown.
 
     """
-    _check(check_network(network))
+    check_has_integers(check_network(network))
     small = compress(network, fold=True)
     ranges = small.scaling.inputs
     if like is not None:
@@ -58,15 +58,20 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         raise InputError(
             "the model does not say what its inputs look like: give data of their kind, --data."
         )
-    inputs = _inputs(small, ranges)
-    made = [_stage(small, i, inputs) for i in range(len(small.layers))]
+    return without_idle(convert(small, ranges))
+
+
+def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
+    """Convert a network on raw inputs of these ranges layer by layer; nothing is removed."""
+    inputs = _inputs(network, ranges)
+    made = [_stage(network, i, inputs) for i in range(len(network.layers))]
     stages, unit = [stage for stage, _ in made], 1 / made[-1][1]
-    return without_idle(
-        IntegerNetwork(inputs, stages, list(small.classes), small.head, unit, small.feature_names)
+    return IntegerNetwork(
+        inputs, stages, list(network.classes), network.head, unit, network.feature_names
     )
 
 
-def _check(network: Network) -> None:
+def check_has_integers(network: Network) -> None:
     """Refuse a network without an integer form."""
     if network.body is not None:
         raise InputError(
@@ -140,6 +145,8 @@ def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
     whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
     if last and bool((whole.abs() > MOST).any()):
         raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
+    if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
+        whole = whole[:, 0, 0]  # one for all positions
     return replace(draft, thresholds=whole.to(torch.int32).numpy()), float(rate[0])
 
 

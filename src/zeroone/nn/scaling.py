@@ -64,8 +64,12 @@ class Scaling:
         kind: str = "auto",
         weights: Tensor | None = None,
         team: Team = ALONE,
+        channels: int | None = None,
     ) -> "Scaling":
         """Centre features at their mean and scale them by their standard deviation (1 if it is 0).
+
+        A convolution shares its weights between pixels. With one centre a channel and one scale,
+        its integer form needs one threshold a filter, except where it sees the padding.
 
         Args:
             X: raw inputs.
@@ -74,12 +78,18 @@ class Scaling:
                 exceeds ten times the median one (of features that vary) and X is not sparse.
             weights: how often each sample counts.
             team: the ranks that have other samples.
+            channels: of images for a convolution: pixels of a channel share their centre, and
+                'auto' means 'common'. None for anything else; 'feature' ignores it.
 
         """
         if X.dtype == torch.uint8 and weights is None:
             centre, variances = _moments_of_bytes(X, team)
         else:
             centre, variances = _moments(X, weights, team)
+        if channels is not None and kind != "feature":
+            kind, planes = "common", centre.reshape(channels, -1)
+            centre = planes.mean(dim=1, keepdim=True).expand_as(planes).flatten()
+            variances = variances + (planes.flatten() - centre).square()
         stds = variances.sqrt()
         # A constant, up to rounding; the dtype may round a smaller scale to 0.
         stds[stds <= (1e-9 * centre.abs()).clamp(min=torch.finfo(dtype).tiny)] = 0

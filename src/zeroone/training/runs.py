@@ -24,6 +24,7 @@ from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import Checkpoint, refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
+from zeroone.training.flash import within_flash
 from zeroone.training.loop import Learner, Outcome, Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
@@ -148,6 +149,7 @@ def train(
     task = TrainingData.prepare(
         X, y, settings, test, name, image, features, sample_weight, team, **known
     )
+    settings = within_flash(settings, task)
     network = _start(task, settings, start, feature_names).to(device)
     task = replace(task, scaling=network.scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)

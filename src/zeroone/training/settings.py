@@ -35,7 +35,8 @@ class TrainSettings:
         margin: hardmax: the lead that a class must have to count as right.
         bias: whether each layer gets a constant-1 input.
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
-            choose by the data ('auto').
+            choose by the data ('auto'); below a convolution, pixels of a channel share their
+            centre unless it is 'feature'.
         augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch.
         init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
         validation: the share of the training samples to hold out, class by class, by the seed.

@@ -1,0 +1,68 @@
+"""Choose ``keep`` so that the C export of the trained network fits into the flash of a device."""
+
+from dataclasses import replace
+
+from zeroone.deploy.exporters.c import size_of
+from zeroone.deploy.quantise import check_has_integers, convert
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.training_data import TrainingData
+from zeroone.utils.checks import InputError
+
+
+def within_flash(settings: TrainSettings, task: TrainingData) -> TrainSettings:
+    """Return the settings with the largest ``keep`` whose network fits into ``flash``.
+
+    Raises:
+        InputError: no network of these layers fits, or it has no C export.
+
+    """
+    budget, asked = settings.stochastic.flash, settings.stochastic.keep or 1.0
+    if settings.solver == "exact" or budget is None:
+        return settings
+    if task.features is not None:
+        raise InputError("flash is for networks without a backbone: others have no C export.")
+    widest = max((plan.units for plan in settings.plans), default=1)
+    fits, too_many = 0, widest + 1  # numbers of units in the widest layer
+    while too_many - fits > 1:
+        units = (fits + too_many) // 2 if too_many <= widest else widest
+        if flash_of(settings, task, asked * units / widest) <= int(budget):
+            fits = units
+        else:
+            too_many = units
+    if not fits:
+        least = flash_of(settings, task, asked / widest)
+        raise InputError(
+            f"a network of these layers takes at least {least:,} bytes of flash, more than "
+            f"{int(budget):,}."
+        )
+    if fits == widest:
+        return settings
+    return replace(settings, stochastic=replace(settings.stochastic, keep=asked * fits / widest))
+
+
+def flash_of(settings: TrainSettings, task: TrainingData, keep: float) -> int:
+    """Return the flash that a network takes at most after a training with this ``keep``."""
+    plans = [replace(plan, units=kept_units(plan, keep)) for plan in settings.plans]
+    network = Network.build(
+        task.shape_for(plans),
+        plans,
+        len(task.classes),
+        settings.head,
+        std=1.0,
+        dtype=DTYPES[settings.dtype],
+        scaling=task.scaling,
+        classes=task.classes,
+    )
+    check_has_integers(network)
+    if settings.stochastic.weights != "real":
+        for operator in network.operators[:-1]:
+            operator.linear.sign_()
+    assert task.scaling.inputs is not None
+    return size_of(convert(network, task.scaling.inputs)).flash
+
+
+def kept_units(plan: LayerPlan, keep: float) -> int:
+    """Return how many units of a layer ``keep`` leaves; ``Removal`` rounds likewise."""
+    return max(1, round(keep * plan.units))
