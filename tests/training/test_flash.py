@@ -66,7 +66,7 @@ def test_a_large_budget_changes_nothing():
 
 
 def test_what_cannot_be_met_is_refused_before_the_training():
-    with pytest.raises(InputError, match="at least 7.. bytes of flash, more than 500") as said:
+    with pytest.raises(InputError, match=r"at least 7.. bytes of flash, more than 500") as said:
         run_of(flash=500)
     least = int(str(said.value).split("at least ")[1].split()[0].replace(",", ""))
     assert size_of(quantise(run_of(flash=least).network)).flash <= least
