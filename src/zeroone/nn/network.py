@@ -348,6 +348,8 @@ class Network:
         tensors["scaling.scale"] = self.scaling.scale
         if self.scaling.taken is not None:
             header["taken"] = self.scaling.taken.tolist()
+        if self.scaling.constant is not None and len(self.scaling.constant):
+            header["constant"] = self.scaling.constant.tolist()
         ranges = self.scaling.inputs
         if ranges is not None:
             header["bytes"] = ranges.are_bytes
@@ -429,16 +431,18 @@ def head_of(header: dict[str, Any]) -> Head:
 
 
 def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
-    centre, taken, ranges = tensors["scaling.centre"], None, None
-    if "taken" in header:
-        numbers = [count("the number of an input", k, least=0) for k in header["taken"]]
-        taken = torch.tensor(numbers, dtype=torch.long)
+    centre, ranges = tensors["scaling.centre"], None
+    chosen = {}
+    for key in ("taken", "constant"):
+        if key in header:
+            numbers = [count("the number of an input", k, least=0) for k in header[key]]
+            chosen[key] = torch.tensor(numbers, dtype=torch.long)
     if header.get("bytes"):
         low = torch.zeros_like(centre)
         ranges = InputRange(low, low + 255, are_bytes=True)
     elif "scaling.low" in tensors:
         ranges = InputRange(tensors["scaling.low"], tensors["scaling.high"])
-    return Scaling(centre, tensors["scaling.scale"], taken, ranges)
+    return Scaling(centre, tensors["scaling.scale"], inputs=ranges, **chosen)
 
 
 def _check_loaded(

@@ -55,6 +55,7 @@ class Scaling:
     scale: Tensor  # one number, or one for each feature
     taken: Tensor | None = None  # the indices of the features in use, in rising order; None: all
     inputs: InputRange | None = None  # the range of raw inputs, if it is known
+    constant: Tensor | None = None  # the indices of features that never varied in the training
 
     @classmethod
     def fit(
@@ -103,7 +104,9 @@ class Scaling:
         else:
             scale = stds.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
-        return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype, team))
+        constant = (stds == 0).nonzero().flatten()
+        ranges = InputRange.of(X, dtype, team)
+        return cls(centre.to(dtype), scale.to(dtype), None, ranges, constant)
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
@@ -119,12 +122,22 @@ class Scaling:
         """Return whether this scales so many features: tensors from a file may not."""
         shapes = self.centre.shape == (n_features,) and self.scale.shape in {(), (n_features,)}
         ranges = self.inputs is None or self.inputs.fits(n_features)
-        taken = self.taken is None or _is_rising(self.taken, n_features)
-        return shapes and ranges and taken and bool((self.scale > 0).all())
+        chosen = [some for some in (self.taken, self.constant) if some is not None and len(some)]
+        fit = all(_is_rising(some, n_features) for some in chosen)
+        fit = fit and (self.taken is None or len(self.taken) > 0)
+        return shapes and ranges and fit and bool((self.scale > 0).all())
 
     def take(self, columns: Tensor) -> "Scaling":
         """Return the scaling that uses only these of the features in use."""
         return replace(self, taken=columns if self.taken is None else self.taken[columns])
+
+    def without_constants(self) -> "Scaling":
+        """Return the scaling that leaves out features that never varied, unless none did."""
+        if self.constant is None:
+            return self
+        used = torch.arange(len(self.centre)) if self.taken is None else self.taken
+        varying = (~torch.isin(used, self.constant)).nonzero().flatten()
+        return self.take(varying) if 0 < len(varying) < len(used) else self
 
     def apply(self, X: Tensor) -> Tensor:
         """Return the scaled inputs as floating point numbers, on the device of the centre."""

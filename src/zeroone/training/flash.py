@@ -6,13 +6,19 @@ from zeroone.deploy.exporters.c import size_of
 from zeroone.deploy.quantise import check_has_integers, convert
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
 
 
-def within_flash(settings: TrainSettings, task: TrainingData) -> TrainSettings:
+def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) -> TrainSettings:
     """Return the settings with the largest ``keep`` whose network fits into ``flash``.
+
+    Args:
+        settings: The settings as they are given.
+        task: What the network learns.
+        scaling: The scaling of its inputs.
 
     Raises:
         InputError: no network of these layers fits, or it has no C export.
@@ -23,16 +29,18 @@ def within_flash(settings: TrainSettings, task: TrainingData) -> TrainSettings:
         return settings
     if task.features is not None:
         raise InputError("flash is for networks without a backbone: others have no C export.")
+    if scaling.inputs is None:
+        raise InputError("flash needs a network to begin with that knows the range of its inputs.")
     widest = max((plan.units for plan in settings.plans), default=1)
     fits, too_many = 0, widest + 1  # numbers of units in the widest layer
     while too_many - fits > 1:
         units = (fits + too_many) // 2 if too_many <= widest else widest
-        if flash_of(settings, task, asked * units / widest) <= int(budget):
+        if flash_of(settings, task, scaling, asked * units / widest) <= int(budget):
             fits = units
         else:
             too_many = units
     if not fits:
-        least = flash_of(settings, task, asked / widest)
+        least = flash_of(settings, task, scaling, asked / widest)
         raise InputError(
             f"a network of these layers takes at least {least:,} bytes of flash, more than "
             f"{int(budget):,}."
@@ -42,25 +50,29 @@ def within_flash(settings: TrainSettings, task: TrainingData) -> TrainSettings:
     return replace(settings, stochastic=replace(settings.stochastic, keep=asked * fits / widest))
 
 
-def flash_of(settings: TrainSettings, task: TrainingData, keep: float) -> int:
+def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep: float) -> int:
     """Return the flash that a network takes at most after a training with this ``keep``."""
     plans = [replace(plan, units=kept_units(plan, keep)) for plan in settings.plans]
+    shape = task.shape_for(plans)
+    if len(shape) == 1:
+        scaling = scaling.without_constants()
+        shape = (scaling.n_taken,)
     network = Network.build(
-        task.shape_for(plans),
+        shape,
         plans,
         len(task.classes),
         settings.head,
         std=1.0,
         dtype=DTYPES[settings.dtype],
-        scaling=task.scaling,
+        scaling=scaling,
         classes=task.classes,
     )
     check_has_integers(network)
     if settings.stochastic.weights != "real":
         for operator in network.operators[:-1]:
             operator.linear.sign_()
-    assert task.scaling.inputs is not None
-    return size_of(convert(network, task.scaling.inputs)).flash
+    assert scaling.inputs is not None
+    return size_of(convert(network, scaling.inputs)).flash
 
 
 def kept_units(plan: LayerPlan, keep: float) -> int:

@@ -1,5 +1,7 @@
 """Learning from data that arrive in pieces, without an end: one pass over each piece."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -27,6 +29,7 @@ class OnlineLearner:
             raise InputError("learning in pieces is for solver='stochastic'.")
         if settings.stochastic.flash is not None:
             raise InputError("learning in pieces removes no units: flash is for whole trainings.")
+        network.scaling = replace(network.scaling, constant=None)  # later pieces may vary more
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]

@@ -220,7 +220,8 @@ def fit_scaling(
     _check_pixels(image, X.shape[1])
     plans = settings.plans
     channels = image[0] if image is not None and plans and plans[0].kernel else None
-    return Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
+    fitted = Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
+    return fitted if settings.augment == "none" else replace(fitted, constant=None)
 
 
 def _check_pixels(image: Shape | None, n_features: int) -> None:
