@@ -9,6 +9,7 @@ from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, quantise, tr
 from zeroone.data.embedded import load_embedded
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
+from zeroone.nn.inputs import check_inputs
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import InputRange, Scaling
@@ -211,6 +212,7 @@ def test_bytes_stay_bytes(name, monkeypatch):
         assert model.predict(one).tolist() == [wanted[2]]
         assert network.predict(one).tolist() == [wanted[2]]
     assert {raw.dtype for raw in seen} == {np.dtype(np.uint8)}
+    assert check_inputs(flat, torch.float32).dtype == torch.uint8
     assert model.predict(memoryview(X)).tolist() == wanted.tolist()
     with pytest.raises(InputError, match=f"takes {network.n_features} features, the data have 3"):
         model.predict(b"abc")

@@ -86,6 +86,10 @@ def test_by_the_classifier_and_the_command(command):
     clf = ZeroOneClassifier((40, 30), options={"flash": "3k"}, epochs=10).fit(X, Y)
     assert sum(clf.n_active_) < 60
     clf.partial_fit(X, Y)
+    warm = ZeroOneClassifier((40, 30), options={"flash": "3k"}, epochs=5, warm_start=True)
+    units = warm.fit(X, Y).n_active_
+    assert warm.fit(DIGITS.X.astype(np.uint8), DIGITS.y).n_active_ <= units
+    assert size_of(quantise(warm.network_)).flash <= 3072
     words = ["--hidden", "40,30", "--epochs", "20", "--quiet", "--out", "run", "--data", "digits"]
     code, out, _ = command("train", *words, "--flash", "4k")
     assert code == 0

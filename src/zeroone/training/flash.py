@@ -1,6 +1,8 @@
 """Choose ``keep`` so that the C export of the trained network fits into the flash of a device."""
 
+from bisect import bisect_right
 from dataclasses import replace
+from functools import partial
 
 from zeroone.deploy.exporters.c import size_of
 from zeroone.deploy.quantise import check_has_integers, convert
@@ -32,18 +34,13 @@ def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) 
     if scaling.inputs is None:
         raise InputError("flash needs a network to begin with that knows the range of its inputs.")
     widest = max((plan.units for plan in settings.plans), default=1)
-    fits, too_many = 0, widest + 1  # numbers of units in the widest layer
-    while too_many - fits > 1:
-        units = (fits + too_many) // 2 if too_many <= widest else widest
-        if flash_of(settings, task, scaling, asked * units / widest) <= int(budget):
-            fits = units
-        else:
-            too_many = units
+    flash = partial(flash_of, settings, task, scaling)
+    numbers = range(1, widest + 1)  # of units in the widest layer
+    fits = bisect_right(numbers, int(budget), key=lambda units: flash(asked * units / widest))
     if not fits:
-        least = flash_of(settings, task, scaling, asked / widest)
         raise InputError(
-            f"a network of these layers takes at least {least:,} bytes of flash, more than "
-            f"{int(budget):,}."
+            f"a network of these layers takes at least {flash(asked / widest):,} bytes of flash, "
+            f"more than {int(budget):,}."
         )
     if fits == widest:
         return settings
@@ -57,6 +54,8 @@ def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep
     if len(shape) == 1:
         scaling = scaling.without_constants()
         shape = (scaling.n_taken,)
+    else:  # far from the padding's bytes of 0, so that no thresholds around an image coincide
+        scaling = replace(scaling, centre=scaling.centre + scaling.scale)
     network = Network.build(
         shape,
         plans,
