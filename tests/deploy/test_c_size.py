@@ -130,3 +130,17 @@ def test_inputs_are_left_out_only_where_it_saves_flash(n_taken, tmp_path):
         assert size_of(network).constants == room + 4 * 9
         if shutil.which("gcc"):
             assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
+
+
+def test_a_range_that_all_inputs_share_is_stored_once(tmp_path):
+    rng = np.random.default_rng(0)
+    low, rate = np.full(20, 0.3, np.float32), rng.uniform(1, 2, 20).astype(np.float32)
+    weights = rng.integers(2, 60, (3, 20)).astype(np.int8)
+    stages = [Stage(Map(weights, (20,)), np.zeros(3, np.int32))]
+    for one, numbers in ((low, 1), (rate, 20)):
+        inputs = Inputs(20, None, low, one)
+        network = IntegerNetwork(inputs, stages, list("abc"), SoftmaxCE())
+        assert size_of(network).constants == 60 + 4 * 3 + 4 * (1 + numbers)
+        if shutil.which("gcc"):
+            X = random_samples(rng, inputs, 20)
+            assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))

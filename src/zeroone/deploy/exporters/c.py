@@ -236,7 +236,7 @@ def with_all_inputs(network: IntegerNetwork) -> IntegerNetwork:
     weights[:, inputs.taken] = first.main.weights
     low, rate = inputs.low, inputs.rate
     if low is not None and rate is not None:
-        low, rate = np.zeros(n, np.float32), np.ones(n, np.float32)
+        low, rate = np.full(n, low[0]), np.full(n, rate[0])  # equal ones are stored once
         low[inputs.taken], rate[inputs.taken] = inputs.low, inputs.rate
     wide = replace(first, main=Map(weights, (n,)))
     whole = replace(inputs, taken=None, low=low, rate=rate)
@@ -283,8 +283,13 @@ def _input_tables(network: IntegerNetwork) -> dict[str, NDArray[Any]]:
     if inputs.taken is not None:
         tables["taken"] = _narrow(inputs.taken)
     if inputs.low is not None and inputs.rate is not None:
-        tables |= {"low": inputs.low, "rate": inputs.rate}
+        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
     return tables
+
+
+def _once(values: NDArray[Any]) -> NDArray[Any]:
+    """Store values only once if all are equal, as those of pixels below a convolution are."""
+    return values[:1] if (values == values[0]).all() else values
 
 
 def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
