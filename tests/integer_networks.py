@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from zeroone.deploy import quantise
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
@@ -164,3 +165,24 @@ def _fitting_shortcut(rng, source, target):
         if sides == target[1:]:
             return random_map(rng, source, target[0], 127, kernel=1, stride=stride)
     return None
+
+
+def signs_of_bytes():
+    """Make a dense network of bytes with ternary weights in the first layer."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-1, 2, (50, 70)), rng.integers(-9, 10, (5, 50))
+    limits = rng.integers(-900, 900, 50), np.zeros(5)
+    stages = [
+        Stage(Map(W.astype(np.int8), (W.shape[1],)), b.astype(np.int32))
+        for W, b in zip(weights, limits, strict=True)
+    ]
+    return IntegerNetwork(Inputs(70), stages, list("abcde"), SoftmaxCE())
+
+
+def network_with_border():
+    """Make a convolution of padded images of bytes, centred at 90."""
+    low = torch.zeros(64)
+    ranges = InputRange(low, low + 255, are_bytes=True)
+    scaling = Scaling(low + 90, torch.tensor(70.0), inputs=ranges)
+    plans = ["conv3x3:5:pad1:max2", 6]
+    return quantise(Network.build((1, 8, 8), plans, 4, SoftmaxCE(), scaling=scaling))

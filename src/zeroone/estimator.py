@@ -206,7 +206,7 @@ class ZeroOneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 learner = OnlineLearner.begin(X, known, settings, self._image())
                 self._hidden = settings.layers
             else:  # removed units stay removed, and no more follow
-                plain = replace(settings.stochastic, lam=0.0, keep=None)
+                plain = replace(settings.stochastic, lam=0.0, keep=None, flash=None)
                 learner = OnlineLearner(
                     deepcopy(self.network_), replace(settings, stochastic=plain)
                 )

@@ -5,9 +5,10 @@ import importlib
 import numpy as np
 import pytest
 
-from integer_networks import random_network
-from zeroone import IntegerModel
+from integer_networks import random_network, whole_network
+from zeroone import IntegerModel, load, quantise
 from zeroone.deploy.exporters import EXPORTERS, exporters
+from zeroone.utils.checks import InputError
 
 MINE = '''
 from zeroone.deploy.exporters import register_exporter
@@ -81,3 +82,38 @@ def test_each_file_of_the_package_registers_itself():
     assert list(exporters()) == ["c", "html", "onnx"]
     for exporter in exporters().values():
         assert exporter.write.__doc__
+
+
+def test_models_export_themselves(tmp_path, monkeypatch):
+    """A network, its integer form and the model of it write the same files."""
+    monkeypatch.chdir(tmp_path)
+    network = whole_network("dense")
+    integers = quantise(network)
+    for to, exporter in exporters().items():
+        written = set()
+        for k, model in enumerate((network, integers, IntegerModel(integers))):
+            (tmp_path / str(k)).mkdir(exist_ok=True)
+            path = tmp_path / str(k) / f"m{exporter.suffix}"
+            lines = model.export(to, str(path) if k else path)
+            assert str(path) in lines[0]
+            written.add(path.read_bytes())
+        assert len(written) == 1, to
+    page = network.export("html", "m.html", image=(1, 3, 3))
+    assert "m.html" in page[0]
+    with pytest.raises(InputError, match="image or --image is for --to html"):
+        network.export("c", "m.c", image=(1, 3, 3))
+    with pytest.raises(InputError, match=r"an export to c is a \.c file, not m\.onnx"):
+        network.export("c", "m.onnx")
+    with pytest.raises(InputError, match="Did you mean 'onnx'"):
+        network.export("onx", "m.onnx")
+
+
+def test_a_folder_is_loaded_as_its_model(tmp_path):
+    network = whole_network("dense")
+    network.save(tmp_path / "model.safetensors")
+    assert load(tmp_path).predict(np.eye(9)).tolist() == network.predict(np.eye(9)).tolist()
+    IntegerModel(quantise(network)).save(tmp_path / "model.safetensors")
+    assert isinstance(load(str(tmp_path)), IntegerModel)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"there is no model file .*model\.safetensors"):
+        load(tmp_path)

@@ -134,7 +134,7 @@ def network_of_signs():
 def test_signs_take_two_bits_in_c(tmp_path):
     network = network_of_signs()
     size = write_c(network, tmp_path / "network.c")
-    assert size.flash == 70 * 40 + 2 * 4 * 50 * 3 + 50 * 5 + 4 * (70 + 50 + 5)
+    assert size.constants == 70 * 40 + 2 * 4 * 50 * 3 + 50 * 5 + 4 * (70 + 50 + 5)
     if shutil.which("gcc"):
         X = random_samples(np.random.default_rng(1), network.inputs, 30)
         assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))

@@ -9,6 +9,7 @@ from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, quantise, tr
 from zeroone.data.embedded import load_embedded
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
+from zeroone.nn.inputs import check_inputs
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import InputRange, Scaling
@@ -189,3 +190,29 @@ def test_bytes_are_checked():
         for scored in (network, IntegerModel(network)):
             with pytest.raises(InputError, match=sentence):
                 scored.scores(wrong)
+
+
+@pytest.mark.parametrize("name", ["dense", "images"])
+def test_bytes_stay_bytes(name, monkeypatch):
+    """A matrix of bytes, or the bytes of one sample, reach the engine as they are."""
+    network = whole_network(name)
+    model = IntegerModel(quantise(network))
+    X = np.random.default_rng(0).integers(0, 256, (5, network.n_features)).astype(np.uint8)
+    seen = []
+
+    def engine(raw):
+        seen.append(raw)
+        return model.network.score_checked(raw)
+
+    monkeypatch.setattr(model, "engine", lambda raw: engine)
+    wanted = model.predict(X)
+    assert np.shares_memory(seen[0], X)
+    flat = X[2].tobytes()
+    for one in (flat, bytearray(flat), memoryview(flat), memoryview(X[2:3]), X[2:3].tolist()):
+        assert model.predict(one).tolist() == [wanted[2]]
+        assert network.predict(one).tolist() == [wanted[2]]
+    assert {raw.dtype for raw in seen} == {np.dtype(np.uint8)}
+    assert check_inputs(flat, torch.float32).dtype == torch.uint8
+    assert model.predict(memoryview(X)).tolist() == wanted.tolist()
+    with pytest.raises(InputError, match=f"takes {network.n_features} features, the data have 3"):
+        model.predict(b"abc")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.storage import LOCK, check_writable, is_folder, locked, make_folder
+from zeroone.utils.storage import LOCK, check_writable, locked, make_folder
 
 Number = TypeVar("Number", int, float)
 
@@ -33,11 +33,6 @@ def _files(given: Path | str) -> list[Path]:
     """List the files that a command may read: a file itself, or the files of a run's folder."""
     path = Path(given)
     return [path, path / "model.safetensors", path / "record.json", path.parent / "record.json"]
-
-
-def model_file(model: Path) -> Path:
-    """Return the file of a model, or the model of a run's folder."""
-    return model / "model.safetensors" if is_folder(model) else model
 
 
 def numbers(option: str, text: str, wanted: str, kind: type[Number]) -> tuple[Number, ...]:

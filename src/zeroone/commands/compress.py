@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from zeroone.commands.checks import check_output, model_file
+from zeroone.commands.checks import check_output
 from zeroone.data.load import in_order, load_data
 from zeroone.data.splits import Split, encode_known_labels
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.compress import compress as remove_unused
+from zeroone.deploy.files import model_file
 from zeroone.nn.inputs import check_inputs
 from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError, one_of, printable

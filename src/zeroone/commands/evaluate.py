@@ -8,7 +8,7 @@ import torch
 
 from zeroone.analysis.counts import counts
 from zeroone.analysis.metrics import TOP, classes_ahead, error_rates, noise_errors
-from zeroone.commands.checks import check_output, model_file, numbers, set_threads
+from zeroone.commands.checks import check_output, numbers, set_threads
 from zeroone.data.load import in_order, load_data
 from zeroone.data.splits import Split, encode_known_labels
 from zeroone.deploy import IntegerModel, load
@@ -43,7 +43,7 @@ def evaluate(
     set_threads(threads)
     check_output(json, data, model)
     levels = () if noise is None else numbers("--noise", noise, "numbers such as 0,0.1,0.2", float)
-    network = load(model_file(model))
+    network = load(model)
     split = load_data(data, data_dir=data_dir, label=label)
     record = evaluate_network(network, split, levels, quiet=quiet)
     print_evaluation(record)

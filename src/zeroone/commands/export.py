@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from zeroone.commands.checks import check_output, model_file, numbers
+from zeroone.commands.checks import check_output, numbers
 from zeroone.commands.compress import as_integers
 from zeroone.data.load import load_data
 from zeroone.deploy import load
-from zeroone.deploy.exporters import exporters
-from zeroone.utils.checks import InputError, one_of, printable
+from zeroone.deploy.files import model_file
+from zeroone.utils.checks import InputError, printable
 
 
 def export(
@@ -38,16 +38,8 @@ def export(
     source = model_file(model)
     check_output(out, source, data)
     shape = _shape(image)
-    known = exporters()
-    exporter = known[one_of("export", to, known)]
-    if out.suffix != exporter.suffix:
-        raise InputError(f"an export to {to} is a {exporter.suffix} file, not {out.name}.")
-    if shape is not None and not exporter.takes_image:
-        others = " or ".join(f"--to {name}" for name, other in known.items() if other.takes_image)
-        raise InputError(f"--image is for {others}.")
     split = None if data is None else load_data(data, data_dir=data_dir, label=label)
-    options = {} if shape is None else {"image": shape}
-    for line in exporter.write(as_integers(load(source), split), out, **options):
+    for line in as_integers(load(source), split).export(to, out, shape):
         print(printable(line))
 
 

@@ -9,6 +9,8 @@ from zeroone.commands.checks import check_output, output_folder, set_threads
 from zeroone.commands.console import print_results, stages
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
+from zeroone.deploy import quantise
+from zeroone.deploy.exporters.c import size_of
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
 from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
@@ -173,3 +175,7 @@ def _print(run: Run, data: str, out: str) -> None:
     pretrained = run.record.get("initial")
     lines = {"initial process": pretrained} if pretrained else {}
     print_results(f"{data}: {run.status}, {run.reason}", lines | {out: run.record})
+    budget = run.record["settings"].get("stochastic", {}).get("flash")
+    if budget is not None:
+        flash = size_of(quantise(run.network)).flash
+        print(f"C export: about {flash:,} of {budget:,} bytes of flash")

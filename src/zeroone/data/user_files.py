@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeroone.data.splits import Split, is_real_text, refuse_continuous
+from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError, check_file, nearest, need_extra
+from zeroone.utils.storage import is_folder
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
@@ -247,13 +249,63 @@ def load_image_folder(folder: Path) -> Split:
     return Split(folder.resolve().name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
 
 
+def find_images(path: Path) -> list[Path]:
+    """Return an image file, or all image files below a folder in the order of their names.
+
+    Anything else gives an empty list.
+    """
+    if not is_folder(path):
+        return [path] if _is_image(path) else []
+    below = sorted(file.relative_to(path) for file in path.rglob("*") if _is_image(file))
+    files = [path / file for file in below if not any(p.startswith(".") for p in file.parts)]
+    if not files:
+        raise InputError(f"{path} holds no images ({', '.join(IMAGE_ENDINGS)}).")
+    return files
+
+
+def load_images(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
+    """Load images for a network, one a row, grey or in colour as it takes them.
+
+    ``shape`` is that of a sample: channels, height and width, or the number of pixels alone.
+    """
+    return np.stack([_row(path, *_open_image(path), shape) for path in files])
+
+
+def _row(path: Path, pixels: NDArray[np.uint8], grey: bool, shape: Shape) -> NDArray[np.uint8]:
+    """Convert pixels to one row of a network's inputs; another size is refused."""
+    height, width, _ = pixels.shape
+    channels = math.prod(shape) // (height * width)
+    found = (channels, height, width)
+    if channels not in (1, 3) or shape not in {found, (math.prod(found),)}:
+        raise InputError(
+            f"{path} is {width} x {height} pixels, the network takes {_written(shape)}."
+        )
+    if channels == 3:
+        return pixels.transpose(2, 0, 1).ravel()
+    plane = pixels[..., 0] if grey else np.asarray(_pillow().fromarray(pixels).convert("L"))
+    return plane.ravel()
+
+
+def _written(shape: Shape) -> str:
+    """Write the size of a network's images; that of rows is known if it is a square."""
+    if len(shape) == 3:
+        return f"{shape[2]} x {shape[1]}"
+    sides = {c: math.isqrt(shape[0] // c) for c in (1, 3)}
+    squares = [f"{side} x {side}" for c, side in sides.items() if c * side**2 == shape[0]]
+    return " or ".join(squares) or f"{shape[0]} numbers"
+
+
+def _pillow() -> Any:
+    return need_extra("images", "PIL.Image")
+
+
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_ENDINGS
 
 
 def _open_image(path: Path, size: tuple[int, ...] | None = None) -> tuple[NDArray[np.uint8], bool]:
     """Return the pixels as RGB, and whether the file is grey; another size is not decoded."""
-    Image = need_extra("images", "PIL.Image")
+    Image = _pillow()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -36,18 +36,18 @@ def compress(network: Network, *, fold: bool = False) -> Network:
     for i in range(1, len(small.layers)):
         kept = alive[i].nonzero().flatten()
         kept = kept if len(kept) else torch.tensor([0])
-        _select_columns(small, i, kept)
+        select_columns(small, i, kept)
         for link in small.into(i - 1):
             op = link.operator
             small.replace(link, op.select(torch.arange(op.n_in), kept))
     inputs = alive[0].nonzero().flatten()
-    if small.body is None and 0 < len(inputs) < len(alive[0]) and _takes_rows(small):
-        _select_columns(small, 0, inputs)
+    if small.body is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
+        select_columns(small, 0, inputs)
         small.scaling = small.scaling.take(inputs)
     return small
 
 
-def _takes_rows(network: Network) -> bool:
+def takes_rows(network: Network) -> bool:
     """Whether all operators on the inputs take them as rows, one by one."""
     return all(
         isinstance(link.operator, Dense) and len(link.operator.shape_in) == 1
@@ -55,7 +55,7 @@ def _takes_rows(network: Network) -> bool:
     )
 
 
-def _select_columns(network: Network, i: int, kept: Tensor) -> None:
+def select_columns(network: Network, i: int, kept: Tensor) -> None:
     """Keep only these units of V[i] in what takes them."""
     for link in network.consumers(i):
         op = link.operator

@@ -27,7 +27,7 @@ from zeroone.nn.network import Network, are_labels, head_of, is_text
 from zeroone.nn.network import load as load_network
 from zeroone.nn.pooling import POOLS
 from zeroone.utils.checks import InputError, count, one_of
-from zeroone.utils.storage import INTEGERS, kind_of, read_tensors, write_tensors
+from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
 FORMAT_VERSION = 1
@@ -35,15 +35,24 @@ GEOMETRY = ("kernel", "stride", "padding")
 
 
 def load(path: str | Path) -> Network | IntegerModel:
-    """Load a model file: a network, or what ``zeroone compress`` wrote.
+    """Load a model: a network, or what ``zeroone compress`` wrote.
+
+    Args:
+        path: The file, or the folder of a run.
 
     Raises:
         InputError: The file is damaged, or no model.
 
     """
-    if kind_of(Path(path)) == INTEGERS:
-        return IntegerModel(read_integers(Path(path)))
-    return load_network(path)
+    file = model_file(Path(path))
+    if kind_of(file) == INTEGERS:
+        return IntegerModel(read_integers(file))
+    return load_network(file)
+
+
+def model_file(path: Path) -> Path:
+    """Return the file of a model: the path itself, or the model in a run's folder."""
+    return path / "model.safetensors" if is_folder(path) else path
 
 
 def write_integers(network: IntegerNetwork, path: Path) -> Path:

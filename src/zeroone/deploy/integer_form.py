@@ -18,6 +18,7 @@ Every sum fits in 32 bits; ``IntegerNetwork`` refuses layers that could exceed t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,12 @@ class IntegerNetwork:
         """Return the label of each sample's leading class, the first one if several lead."""
         labels: NDArray[Any] = np.asarray(self.classes)[self.scores(X).argmax(axis=1)]
         return labels
+
+    def export(self, to: str, path: str | Path, image: Shape | None = None) -> list[str]:
+        """Write the network in another format: see ``zeroone.deploy.exporters.export``."""
+        from zeroone.deploy.exporters import export
+
+        return export(self, to, path, image)
 
 
 def _check_stage(stages: list[Stage], i: int) -> None:

@@ -6,6 +6,7 @@ first layer absorbs the scaling of the inputs: w.((x - c)/s) + b > 0 is (w/s).x 
 scores of the last layer are compared with each other, so all of its rows share one scale.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from zeroone.deploy.compress import compress
+from zeroone.deploy.compress import compress, select_columns, takes_rows
 from zeroone.deploy.integer_form import (
     LARGEST_OF_BYTES,
     MOST,
@@ -37,6 +38,8 @@ LARGEST = 127
 def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> IntegerNetwork:
     """Return the integer form of a network, compressed (see ``compress``).
 
+    Inputs of a dense layer that never varied in the training leave: their weights are random.
+
     It takes bytes if the network was trained on bytes. Other inputs are quantised to 256 levels
     between the smallest and the largest value of each feature.
 
@@ -48,8 +51,8 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         InputError: The network has no integer form, or the range of its inputs is unknown.
 
     """
-    _check(check_network(network))
-    small = compress(network, fold=True)
+    check_has_integers(check_network(network))
+    small = compress(_without_constants(network), fold=True)
     ranges = small.scaling.inputs
     if like is not None:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)
@@ -58,15 +61,33 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         raise InputError(
             "the model does not say what its inputs look like: give data of their kind, --data."
         )
-    inputs = _inputs(small, ranges)
-    made = [_stage(small, i, inputs) for i in range(len(small.layers))]
+    return without_idle(convert(small, ranges))
+
+
+def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
+    """Convert a network on raw inputs of these ranges layer by layer; nothing is removed."""
+    inputs = _inputs(network, ranges)
+    made = [_stage(network, i, inputs) for i in range(len(network.layers))]
     stages, unit = [stage for stage, _ in made], 1 / made[-1][1]
-    return without_idle(
-        IntegerNetwork(inputs, stages, list(small.classes), small.head, unit, small.feature_names)
+    return IntegerNetwork(
+        inputs, stages, list(network.classes), network.head, unit, network.feature_names
     )
 
 
-def _check(network: Network) -> None:
+def _without_constants(network: Network) -> Network:
+    """Remove inputs that never varied in the training; a convolution keeps its images whole."""
+    scaling = network.scaling.without_constants()
+    if scaling is network.scaling or not takes_rows(network):
+        return network
+    small = deepcopy(network)
+    used = torch.arange(network.n_features) if small.scaling.taken is None else small.scaling.taken
+    assert scaling.taken is not None
+    select_columns(small, 0, torch.isin(used, scaling.taken).nonzero().flatten())
+    small.scaling = scaling
+    return small
+
+
+def check_has_integers(network: Network) -> None:
     """Refuse a network without an integer form."""
     if network.body is not None:
         raise InputError(
@@ -140,6 +161,8 @@ def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
     whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
     if last and bool((whole.abs() > MOST).any()):
         raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
+    if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
+        whole = whole[:, 0, 0]  # one for all positions
     return replace(draft, thresholds=whole.to(torch.int32).numpy()), float(rate[0])
 
 

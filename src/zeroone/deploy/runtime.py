@@ -20,6 +20,7 @@ from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
 from zeroone.deploy.kernel_batch import NativeNetwork, pays
 from zeroone.deploy.kernel_single import SingleNetwork, pays_for_one
 from zeroone.nn.network import ClassLabel
+from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError, need_extra
 
 MANY = 1000  # single samples that are worth the second or two of a compiler
@@ -58,6 +59,17 @@ class IntegerModel:
     def feature_names(self) -> list[str] | None:
         """The names of the inputs, if known."""
         return self.network.feature_names
+
+    @property
+    def shape_in(self) -> Shape:
+        """The shape of a raw sample: channels, height, width for images, else ``(n_features,)``."""
+        shape = self.network.stages[0].main.shape_in
+        return shape if len(shape) == 3 else (self.n_features,)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether raw inputs are bytes, such as pixels."""
+        return self.network.inputs.are_bytes
 
     @cached_property
     def session(self) -> Any:
@@ -125,6 +137,21 @@ class IntegerModel:
         from zeroone.deploy.files import write_integers
 
         return write_integers(self.network, Path(path))
+
+    def export(self, to: str, path: str | Path, image: Shape | None = None) -> list[str]:
+        """Write the model as C ("c"), ONNX ("onnx") or a web page ("html").
+
+        Args:
+            to: The format, or the name of a registered exporter.
+            path: The file: .c, .onnx or .html.
+            image: For html, the channels, height and width of a sample; () if samples are no
+                images; None guesses.
+
+        Returns:
+            Lines that describe what was written.
+
+        """
+        return self.network.export(to, path, image)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave sessions and kernels out: a copy opens its own."""

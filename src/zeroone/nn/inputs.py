@@ -27,8 +27,10 @@ def check_inputs(X: ArrayLike | Tensor, dtype: torch.dtype) -> Tensor:
     """Require a matrix of finite numbers with at least one row and one column.
 
     Bytes stay bytes; all else becomes ``dtype``. A memory-mapped array that needs no change stays
-    on disk.
+    on disk. A flat buffer (``bytes``, ``bytearray``, ``memoryview``) is one sample.
     """
+    if isinstance(X, bytes | bytearray | memoryview):
+        X = np.atleast_2d(np.asarray(memoryview(X)))
     array = as_array(X)
     if array.ndim != 2:
         raise InputError(

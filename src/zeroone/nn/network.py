@@ -254,6 +254,17 @@ class Network:
         return len(self.scaling.centre)
 
     @property
+    def shape_in(self) -> Shape:
+        """The shape of a raw sample: channels, height, width for images, else ``(n_features,)``."""
+        shape = self.body.image if self.body else self.layers[0].operator.shape_in
+        return shape if len(shape) == 3 else (self.n_features,)
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether raw inputs may be bytes, such as pixels: not if it was trained on others."""
+        return self.scaling.inputs is None or self.scaling.inputs.are_bytes
+
+    @property
     def n_classes(self) -> int:
         """How many scores there are."""
         return self.layers[-1].operator.n_out
@@ -354,6 +365,8 @@ class Network:
         tensors["scaling.scale"] = self.scaling.scale
         if self.scaling.taken is not None:
             header["taken"] = self.scaling.taken.tolist()
+        if self.scaling.constant is not None and len(self.scaling.constant):
+            header["constant"] = self.scaling.constant.tolist()
         ranges = self.scaling.inputs
         if ranges is not None:
             header["bytes"] = ranges.are_bytes
@@ -363,6 +376,32 @@ class Network:
             header["body"] = self.body.describe()
             tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
         return write_tensors(Path(path), MODEL, header, tensors)
+
+    def export(
+        self,
+        to: str,
+        path: str | Path,
+        image: Shape | None = None,
+        *,
+        like: ArrayLike | Tensor | None = None,
+    ) -> list[str]:
+        """Write the network's integer form as C ("c"), ONNX ("onnx") or a web page ("html").
+
+        Args:
+            to: the format, or the name of a registered exporter.
+            path: the file: .c, .onnx or .html.
+            image: for html, the channels, height and width of a sample; () if samples are no
+                images; None guesses.
+            like: raw inputs that show the range of each feature, for a network that does not know
+                it.
+
+        Returns:
+            Lines that describe what was written.
+
+        """
+        from zeroone.deploy.quantise import quantise
+
+        return quantise(self, like).export(to, path, image)
 
 
 def check_network(network: Any) -> Network:
@@ -409,16 +448,18 @@ def head_of(header: dict[str, Any]) -> Head:
 
 
 def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
-    centre, taken, ranges = tensors["scaling.centre"], None, None
-    if "taken" in header:
-        numbers = [count("the number of an input", k, least=0) for k in header["taken"]]
-        taken = torch.tensor(numbers, dtype=torch.long)
+    centre, ranges = tensors["scaling.centre"], None
+    chosen = {}
+    for key in ("taken", "constant"):
+        if key in header:
+            numbers = [count("the number of an input", k, least=0) for k in header[key]]
+            chosen[key] = torch.tensor(numbers, dtype=torch.long)
     if header.get("bytes"):
         low = torch.zeros_like(centre)
         ranges = InputRange(low, low + 255, are_bytes=True)
     elif "scaling.low" in tensors:
         ranges = InputRange(tensors["scaling.low"], tensors["scaling.high"])
-    return Scaling(centre, tensors["scaling.scale"], taken, ranges)
+    return Scaling(centre, tensors["scaling.scale"], inputs=ranges, **chosen)
 
 
 def _check_loaded(

@@ -55,6 +55,7 @@ class Scaling:
     scale: Tensor  # one number, or one for each feature
     taken: Tensor | None = None  # the indices of the features in use, in rising order; None: all
     inputs: InputRange | None = None  # the range of raw inputs, if it is known
+    constant: Tensor | None = None  # the indices of features that never varied in the training
 
     @classmethod
     def fit(
@@ -64,8 +65,12 @@ class Scaling:
         kind: str = "auto",
         weights: Tensor | None = None,
         team: Team = ALONE,
+        channels: int | None = None,
     ) -> "Scaling":
         """Centre features at their mean and scale them by their standard deviation (1 if it is 0).
+
+        A convolution shares its weights between pixels. With one centre a channel and one scale,
+        its integer form needs one threshold a filter, except where it sees the padding.
 
         Args:
             X: raw inputs.
@@ -74,12 +79,18 @@ class Scaling:
                 exceeds ten times the median one (of features that vary) and X is not sparse.
             weights: how often each sample counts.
             team: the ranks that have other samples.
+            channels: of images for a convolution: pixels of a channel share their centre, and
+                'auto' means 'common'. None for anything else; 'feature' ignores it.
 
         """
         if X.dtype == torch.uint8 and weights is None:
             centre, variances = _moments_of_bytes(X, team)
         else:
             centre, variances = _moments(X, weights, team)
+        if channels is not None and kind != "feature":
+            kind, planes = "common", centre.reshape(channels, -1)
+            centre = planes.mean(dim=1, keepdim=True).expand_as(planes).flatten()
+            variances = variances + (planes.flatten() - centre).square()
         stds = variances.sqrt()
         # A constant, up to rounding; the dtype may round a smaller scale to 0.
         stds[stds <= (1e-9 * centre.abs()).clamp(min=torch.finfo(dtype).tiny)] = 0
@@ -93,7 +104,9 @@ class Scaling:
         else:
             scale = stds.square().mean().sqrt()
             scale = torch.where(scale > 0, scale, 1.0)
-        return cls(centre.to(dtype), scale.to(dtype), inputs=InputRange.of(X, dtype, team))
+        constant = (stds == 0).nonzero().flatten()
+        ranges = InputRange.of(X, dtype, team)
+        return cls(centre.to(dtype), scale.to(dtype), None, ranges, constant)
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
@@ -109,12 +122,22 @@ class Scaling:
         """Return whether this scales so many features: tensors from a file may not."""
         shapes = self.centre.shape == (n_features,) and self.scale.shape in {(), (n_features,)}
         ranges = self.inputs is None or self.inputs.fits(n_features)
-        taken = self.taken is None or _is_rising(self.taken, n_features)
-        return shapes and ranges and taken and bool((self.scale > 0).all())
+        chosen = [some for some in (self.taken, self.constant) if some is not None and len(some)]
+        fit = all(_is_rising(some, n_features) for some in chosen)
+        fit = fit and (self.taken is None or len(self.taken) > 0)
+        return shapes and ranges and fit and bool((self.scale > 0).all())
 
     def take(self, columns: Tensor) -> "Scaling":
         """Return the scaling that uses only these of the features in use."""
         return replace(self, taken=columns if self.taken is None else self.taken[columns])
+
+    def without_constants(self) -> "Scaling":
+        """Return the scaling that leaves out features that never varied, unless none did."""
+        if self.constant is None:
+            return self
+        used = torch.arange(len(self.centre)) if self.taken is None else self.taken
+        varying = (~torch.isin(used, self.constant)).nonzero().flatten()
+        return self.take(varying) if 0 < len(varying) < len(used) else self
 
     def apply(self, X: Tensor) -> Tensor:
         """Return the scaled inputs as floating point numbers, on the device of the centre."""

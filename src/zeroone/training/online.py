@@ -1,5 +1,7 @@
 """Learning from data that arrive in pieces, without an end: one pass over each piece."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -9,12 +11,11 @@ from zeroone.data.splits import encode_known_labels, encode_labels
 from zeroone.nn.inputs import check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
-from zeroone.nn.scaling import Scaling
 from zeroone.training.epochs import BATCH, BatchPlan, Epochs
 from zeroone.training.runs import make_network
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.trainers import BCDTrainer
-from zeroone.training.training_data import Subset, TrainingData
+from zeroone.training.training_data import Subset, TrainingData, fit_scaling
 from zeroone.utils.checks import InputError
 from zeroone.utils.malloc import enough_memory
 
@@ -26,6 +27,9 @@ class OnlineLearner:
         """Prepare to train ``network`` in place; ``fresh`` if it is at its random start."""
         if settings.solver != "stochastic":
             raise InputError("learning in pieces is for solver='stochastic'.")
+        if settings.stochastic.flash is not None:
+            raise InputError("learning in pieces removes no units: flash is for whole trainings.")
+        network.scaling = replace(network.scaling, constant=None)  # later pieces may vary more
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
@@ -45,7 +49,7 @@ class OnlineLearner:
         inputs = check_rows(X, dtype)
         _, known = encode_labels(classes, len(np.asarray(classes)))
         part = Subset(inputs, torch.zeros(len(inputs), dtype=torch.long))
-        scaling = Scaling.fit(inputs, dtype, settings.scaling)
+        scaling = fit_scaling(inputs, settings, image)
         task = TrainingData({"train": part}, scaling, known, image=image)
         return cls(make_network(task, settings), settings, fresh=True)
 

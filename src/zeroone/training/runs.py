@@ -25,6 +25,7 @@ from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import Checkpoint, refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
+from zeroone.training.flash import within_flash
 from zeroone.training.loop import Learner, Outcome, Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
@@ -161,8 +162,9 @@ def train(
     task = TrainingData.prepare(
         *given[:4], name, given.image, features, sample_weight, team, **known
     )
-    network = _start(task, settings, start, feature_names).to(device)
-    task = replace(task, scaling=network.scaling)
+    network = _start(task, settings, start, feature_names)
+    settings = within_flash(settings, task, network.scaling)
+    task = replace(task, scaling=network.to(device).scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
     how = {"resume": resume, "overwrite": overwrite, "keeps_results": True}
     with open_checkpoint(out, settings.flat(), task, team, **how) as checkpoint:
@@ -259,6 +261,7 @@ def _start(
         if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
             raise InputError("the network to begin with has other inputs or classes than the data.")
         network = deepcopy(start)
+        network.scaling = replace(network.scaling, constant=None)  # which may vary in these data
     if feature_names is not None:
         network.name_features(feature_names)
     return network

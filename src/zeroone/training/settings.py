@@ -35,7 +35,8 @@ class TrainSettings:
         margin: hardmax: the lead that a class must have to count as right.
         bias: whether each layer gets a constant-1 input.
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
-            choose by the data ('auto').
+            choose by the data ('auto'); below a convolution, pixels of a channel share their
+            centre unless it is 'feature'.
         augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch, or one
             of your own (``register_augmentation``); in Python also a function, from a batch of
             images (samples, channels, height, width) to changed ones, that draws its random

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from zeroone.nn import U_RULES
 from zeroone.optim.projection import WEIGHTS
-from zeroone.utils.checks import InputError, count, not_negative, one_of, positive, share
+from zeroone.utils.checks import (
+    InputError,
+    byte_count,
+    count,
+    not_negative,
+    one_of,
+    positive,
+    share,
+)
 
 # Settings of earlier versions and their replacements.
 RETIRED = {
@@ -46,6 +54,8 @@ class StochasticSettings:
             scale, which the step ignores.
         lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing.
         keep: the share of hidden units to keep, instead of ``lam``; None keeps all.
+        flash: keep no more units than fit into so many bytes of flash, such as '64k', as C code
+            (see ``zeroone export --to c``); None sets no limit.
 
     """
 
@@ -61,6 +71,7 @@ class StochasticSettings:
     weights: str = "real"
     lam: float = 0.0
     keep: float | None = None
+    flash: str | int | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is not None:
@@ -81,3 +92,7 @@ class StochasticSettings:
                 raise InputError(f"keep must be above 0 and at most 1, got {self.keep!r}.")
             if self.lam:
                 raise InputError("give either lam or keep, not both.")
+        if self.flash is not None:
+            object.__setattr__(self, "flash", byte_count("flash", self.flash))
+            if self.lam:
+                raise InputError("give either lam or flash, not both.")

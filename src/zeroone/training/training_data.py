@@ -122,9 +122,7 @@ class TrainingData:
     raw: dict[str, Subset] = field(default_factory=dict)  # with features: parts with raw inputs
 
     def __post_init__(self) -> None:
-        n, image = self.n_features, self.image
-        if image is not None and math.prod(image) != n:
-            raise InputError(f"samples of {n} numbers are no images of shape {image}.")
+        _check_pixels(self.image, self.n_features)
 
     @classmethod
     def prepare(
@@ -166,8 +164,7 @@ class TrainingData:
         part, sharing = parts["train"], ALONE
         if part.here is not None:  # otherwise every rank has all samples
             part, sharing = part.mine(team), team
-        dtype = DTYPES[settings.dtype]
-        scaling = Scaling.fit(part.X, dtype, settings.scaling, part.sample_weight, sharing)
+        scaling = fit_scaling(part.X, settings, image, part.sample_weight, sharing)
         task = cls(parts, scaling, classes, name, image, features, raw)
         task.augmentation(settings)  # raises an error for samples that are not images
         return task
@@ -212,6 +209,26 @@ class TrainingData:
         some = self.parts["train"].sample(size)
         own = self.scaling.apply(some.X[:])
         return own if some.here is None else team.joined(own, some.here, len(some.y))
+
+
+def fit_scaling(
+    X: Rows,
+    settings: TrainSettings,
+    image: Shape | None,
+    weights: Tensor | None = None,
+    team: Team = ALONE,
+) -> Scaling:
+    """Fit the scaling of raw inputs; below a convolution, pixels share the centre of a channel."""
+    _check_pixels(image, X.shape[1])
+    plans = settings.plans
+    channels = image[0] if image is not None and plans and plans[0].kernel else None
+    fitted = Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
+    return fitted if settings.augment == "none" else replace(fitted, constant=None)
+
+
+def _check_pixels(image: Shape | None, n_features: int) -> None:
+    if image is not None and math.prod(image) != n_features:
+        raise InputError(f"samples of {n_features} numbers are no images of shape {image}.")
 
 
 def known_part(

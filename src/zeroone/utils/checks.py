@@ -1,6 +1,7 @@
 """Checks of values: each returns the value or raises ``InputError`` with one clear sentence."""
 
 import math
+import re
 import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -54,6 +55,14 @@ def count(name: str, value: Any, *, least: int = 1, most: int = 10**9) -> int:
         limit = f"up to {most}" if whole and value > most else f"of at least {least}"
         raise InputError(f"{name} must be a whole number {limit}, got {value!r}.")
     return int(value)
+
+
+def byte_count(name: str, value: Any) -> int:
+    """Require a number of bytes: a whole number, or one such as '64k' or '1M', 1024-based."""
+    found = re.fullmatch(r"(\d+)([kM]?)", str(value).strip())
+    if type(value) is bool or found is None or int(found[1]) == 0:
+        raise InputError(f"{name} must be a number of bytes such as 65536 or 64k, got {value!r}.")
+    return int(found[1]) * {"": 1, "k": 2**10, "M": 2**20}[found[2]]
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:

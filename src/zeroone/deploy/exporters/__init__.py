@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from zeroone.nn.operators import Shape
+from zeroone.utils.checks import InputError, one_of
+
+if TYPE_CHECKING:
+    from zeroone.deploy.integer_form import IntegerNetwork
 
 Write = Callable[..., list[str]]
 EXPORTERS: dict[str, "Exporter"] = {}
@@ -51,3 +59,28 @@ def exporters() -> dict[str, Exporter]:
     for entry in entry_points(group="zeroone.exporters"):
         entry.load()
     return dict(sorted(EXPORTERS.items()))
+
+
+def export(
+    network: "IntegerNetwork", to: str, path: str | Path, image: Shape | None = None
+) -> list[str]:
+    """Write an integer network in another format.
+
+    Args:
+        network: The network.
+        to: The name of an exporter: "c", "html", "onnx" or a registered one.
+        path: The file, with the exporter's suffix.
+        image: For html, the channels, height and width of a sample; () if samples are no images.
+
+    Returns:
+        Lines that describe what was written.
+
+    """
+    known, path = exporters(), Path(path)
+    exporter = known[one_of("export", to, known)]
+    if path.suffix != exporter.suffix:
+        raise InputError(f"an export to {to} is a {exporter.suffix} file, not {path.name}.")
+    if image is not None and not exporter.takes_image:
+        others = " or ".join(f"--to {name}" for name, other in known.items() if other.takes_image)
+        raise InputError(f"image or --image is for {others}.")
+    return exporter.write(network, path, **({} if image is None else {"image": image}))

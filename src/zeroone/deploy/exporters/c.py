@@ -4,8 +4,9 @@ The code uses no floating point after the inputs and no multiplication after the
 ``network.c.jinja`` holds the code, this file supplies its numbers.
 """
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +22,32 @@ from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
 WORD = 32  # bits that the code counts at a time
-TYPES = {"int8": "int8_t", "int32": "int32_t", "uint32": "uint32_t", "float32": "float"}
+TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "int32", "uint16", "uint32")}
 SUFFIXES = {"uint32": "u", "float32": "f"}
+# Bytes of machine code, rounded up from gcc -Os for x86-64; Thumb-2 is no larger.
+CODE = {
+    "add_bits": 64,
+    "add_bytes": 64,
+    "add_signs": 192,
+    "add_byte_signs": 128,
+    "compare": 48,
+    "window_bits": 208,
+    "window_bytes": 208,
+}
+CODE_OF_ALL, CODE_OF_FLOATS = 176, 176
+CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_SHORTCUT = 64, 320, 160
+# Cycles of a Cortex-M4 without wait states: load, load, add, store, count, compare and branch take
+# 10; packed weights are shifted or counted instead.
+CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_SIGN = 10, 50, 12
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A stage, the kind of its inputs ("bytes", "bits" or "signs"), and where its bits are."""
+    """A stage, the kind of its inputs and weights, and where its bits are.
+
+    Kinds are "bytes" and "bits", with int8 weights, and "byte_signs" and "signs", with weights of
+    -1, 0 and 1 in two bits.
+    """
 
     number: int
     stage: Stage
@@ -42,12 +62,56 @@ class Layer:
         does = "window" if self.stage.main.kernel else "add"
         return {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
 
+    @property
+    def is_signs(self) -> bool:
+        """Whether weights take two bits."""
+        return self.kind.endswith("signs")
+
+    @property
+    def by_position(self) -> bool:
+        """Whether thresholds differ by position."""
+        return self.stage.thresholds.ndim == 3
+
+    @property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """The constants, by name and in the order of reading."""
+        stage, made = self.stage, dict[str, NDArray[Any]]()
+        main = stage.main
+        made["weights"] = sign_words(main) if self.is_signs else main.weights.T.ravel()
+        if stage.shortcut is not None:
+            made["shortcut"] = stage.shortcut.weights.T.ravel()
+        made |= limits_by_place(stage) if self.by_position else {"limits": stage.thresholds}
+        return {f"{name}_{self.number}": values for name, values in made.items()}
+
+    @property
+    def cycles(self) -> int:
+        """An estimate of the cycles, if all inputs are above 0 and half of the bits are 1."""
+        stage = self.stage
+        windows = math.prod(stage.shape_out[1:]) * stage.window**2
+        each = {
+            "bytes": CYCLES_OF_ADDITION,
+            "bits": CYCLES_OF_ADDITION / 2,
+            "byte_signs": CYCLES_OF_BYTE_SIGN,
+            "signs": CYCLES_OF_WORD / WORD,
+        }
+        sums = stage.main.weights.size * each[self.kind]
+        if stage.shortcut is not None:
+            sums += stage.shortcut.weights.size * each["bits"]
+        return round(windows * (sums + stage.main.n_out * CYCLES_OF_ADDITION))
+
 
 class Size(NamedTuple):
-    """The size of the generated code, for microcontrollers."""
+    """What the generated code takes on a microcontroller."""
 
-    flash: int  # bytes of constants
+    constants: int  # bytes of weights, thresholds and other tables
+    code: int  # bytes of machine code and labels, an estimate
     ram: int  # bytes of working memory
+    cycles: int  # for a prediction on a Cortex-M4, an estimate
+
+    @property
+    def flash(self) -> int:
+        """Bytes of constants, code and labels."""
+        return self.constants + self.code
 
 
 @register_exporter("c", suffix=".c")
@@ -56,7 +120,10 @@ def export_c(network: IntegerNetwork, path: Path) -> list[str]:
     size = write_c(network, path)
     return [
         f"{path} and {path.with_suffix('.h')}: C99, {path.stem}_scores and {path.stem}_classify",
-        f"flash {size.flash:,} bytes of constants, RAM {size.ram:,} bytes",
+        f"flash about {size.flash:,} bytes ({size.constants:,} of them weights and thresholds), "
+        f"RAM {size.ram:,} bytes",
+        f"about {size.cycles:,} cycles per prediction on a Cortex-M4 (an estimate: "
+        f"{CYCLES_OF_ADDITION} cycles per addition, no input 0, half of the bits 1)",
     ]
 
 
@@ -87,13 +154,24 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
         with replacing(target) as temporary:
             code = environment.from_string(text).render(content)
             temporary.write_text(code, encoding="ascii")
-    return Size(content["flash"], content["ram"])
+    size: Size = content["size"]
+    return size
+
+
+def size_of(network: IntegerNetwork) -> Size:
+    """Return the size of a network's C code: constants are exact, code and cycles estimates."""
+    size: Size = describe(network, "network")["size"]
+    return size
 
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
-    """Collect all that the templates need."""
+    """Collect all that the templates need, in the form that takes less flash."""
+    made = [_describe(form, name) for form in (network, with_all_inputs(network))]
+    return min(made, key=lambda content: content["size"].flash)
+
+
+def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     layers = _layers(network)
-    tables = _tables(network, layers)
     buffers: dict[str, int] = {}
     for layer in layers:
         if layer.source != "sample":
@@ -104,6 +182,17 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     uses = set[str]().union(*(layer.functions for layer in layers))
     if not all(layer.stage.main.kernel for layer in layers[:-1]):
         uses.add("compare")
+    labels = [_c_string(str(label)) for label in network.classes]
+    tables = _input_tables(network)
+    for layer in layers:
+        tables |= layer.tables
+    code = sum(CODE[function] for function in uses) + _code_around(network, layers)
+    size = Size(
+        constants=sum(values.nbytes for values in tables.values()),
+        code=code + sum(4 + len(str(label).encode()) + 1 for label in network.classes),
+        ram=sum(buffers.values()) + 4 * n_units + 4 * n_words,
+        cycles=sum(layer.cycles for layer in layers),
+    )
     return {
         "about": f"{WRITTEN} {__version__}.",
         "name": name,
@@ -114,15 +203,44 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "buffers": buffers,
         "n_units": n_units,
         "n_words": n_words,
-        "labels": [_c_string(str(label)) for label in network.classes],
+        "labels": labels,
         "inputs": network.inputs,
         "input_type": "uint8_t" if network.inputs.are_bytes else "float",
         "order": _order(network),
         "layers": layers,
         "uses": uses,
-        "flash": sum(values.nbytes for values in tables.values()),
-        "ram": sum(buffers.values()) + 4 * n_units + 4 * n_words,
+        "size": size,
+        "per_addition": CYCLES_OF_ADDITION,
     }
+
+
+def _code_around(network: IntegerNetwork, layers: list[Layer]) -> int:
+    """Estimate the code that is there once, and that of each layer."""
+    around = CODE_OF_ALL + (0 if network.inputs.are_bytes else CODE_OF_FLOATS)
+    for layer in layers:
+        around += CODE_OF_CONVOLUTION if layer.stage.main.kernel else CODE_OF_DENSE
+        around += CODE_OF_SHORTCUT if layer.stage.shortcut else 0
+    return around
+
+
+def with_all_inputs(network: IntegerNetwork) -> IntegerNetwork:
+    """Return the network with weights of 0 for inputs that it leaves out.
+
+    A few such inputs take less room than a list of all others.
+    """
+    inputs, first = network.inputs, network.stages[0]
+    if inputs.taken is None or first.main.kernel:
+        return network
+    n = inputs.n_features
+    weights = np.zeros((first.main.n_out, n), np.int8)
+    weights[:, inputs.taken] = first.main.weights
+    low, rate = inputs.low, inputs.rate
+    if low is not None and rate is not None:
+        low, rate = np.full(n, low[0]), np.full(n, rate[0])  # equal ones are stored once
+        low[inputs.taken], rate[inputs.taken] = inputs.low, inputs.rate
+    wide = replace(first, main=Map(weights, (n,)))
+    whole = replace(inputs, taken=None, low=low, rate=rate)
+    return replace(network, inputs=whole, stages=[wide, *network.stages[1:]])
 
 
 def _order(network: IntegerNetwork) -> str:
@@ -151,26 +269,52 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
 
 
 def _kind(stage: Stage, i: int) -> str:
-    if i == 0:
-        return "bytes"
-    return "signs" if weight_bits(stage.main.weights) < 8 and not stage.main.kernel else "bits"
+    """Choose two bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
+    main = stage.main
+    signs = not main.kernel and weight_bits(main.weights) < 8
+    if signs and sign_words(main).nbytes <= main.weights.nbytes:
+        return "signs" if i else "byte_signs"
+    return "bits" if i else "bytes"
 
 
-def _tables(network: IntegerNetwork, layers: list[Layer]) -> dict[str, NDArray[Any]]:
-    """Order all constants as the code reads them."""
+def _input_tables(network: IntegerNetwork) -> dict[str, NDArray[Any]]:
+    """Order the constants of the inputs as the code reads them."""
     inputs, tables = network.inputs, dict[str, NDArray[Any]]()
     if inputs.taken is not None:
-        tables["taken"] = inputs.taken.astype(np.int32)
+        tables["taken"] = _narrow(inputs.taken)
     if inputs.low is not None and inputs.rate is not None:
-        tables |= {"low": inputs.low, "rate": inputs.rate}
-    for i, layer in enumerate(layers):
-        main, shortcut = layer.stage.main, layer.stage.shortcut
-        signs = layer.kind == "signs"
-        tables[f"weights_{i}"] = sign_words(main) if signs else main.weights.T.ravel()
-        if shortcut is not None:
-            tables[f"shortcut_{i}"] = shortcut.weights.T.ravel()
-        tables[f"limits_{i}"] = layer.stage.ordered_limits
+        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
     return tables
+
+
+def _once(values: NDArray[Any]) -> NDArray[Any]:
+    """Store values only once if all are equal, as those of pixels below a convolution are."""
+    return values[:1] if (values == values[0]).all() else values
+
+
+def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Store numbers of at least 0 in 16 bits if they fit."""
+    return numbers.astype(np.uint16 if numbers.max() < 2**16 else np.int32)
+
+
+def limits_by_place(stage: Stage) -> dict[str, NDArray[Any]]:
+    """Store thresholds by position: those of equal rows, and of equal columns, only once.
+
+    Around a padded image, thresholds differ by how much of the padding a window sees. The
+    thresholds of all units at row y, column x begin at ``rows[y] + columns[x]``.
+    """
+    units, rows, columns = stage.shape_out
+    k = stage.window if stage.pool == "max" else 1
+    used = stage.thresholds[:, : rows * k, : columns * k]
+    _, first_rows, which_row = np.unique(used, axis=1, return_index=True, return_inverse=True)
+    _, first_columns, which = np.unique(used, axis=2, return_index=True, return_inverse=True)
+    table = used[:, first_rows][:, :, first_columns].transpose(1, 2, 0)
+    line = units * len(first_columns)
+    return {
+        "limits": np.ascontiguousarray(table).ravel(),
+        "rows": _narrow(which_row.ravel() * line),
+        "columns": _narrow(which.ravel() * units),
+    }
 
 
 def _literals(values: NDArray[Any]) -> str:

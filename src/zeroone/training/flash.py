@@ -1,0 +1,79 @@
+"""Choose ``keep`` so that the C export of the trained network fits into the flash of a device."""
+
+from bisect import bisect_right
+from dataclasses import replace
+from functools import partial
+
+from zeroone.deploy.exporters.c import size_of
+from zeroone.deploy.quantise import check_has_integers, convert
+from zeroone.nn.layers import LayerPlan
+from zeroone.nn.network import Network
+from zeroone.nn.scaling import Scaling
+from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.training_data import TrainingData
+from zeroone.utils.checks import InputError
+
+
+def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) -> TrainSettings:
+    """Return the settings with the largest ``keep`` whose network fits into ``flash``.
+
+    Args:
+        settings: The settings as they are given.
+        task: What the network learns.
+        scaling: The scaling of its inputs.
+
+    Raises:
+        InputError: no network of these layers fits, or it has no C export.
+
+    """
+    budget, asked = settings.stochastic.flash, settings.stochastic.keep or 1.0
+    if settings.solver == "exact" or budget is None:
+        return settings
+    if task.features is not None:
+        raise InputError("flash is for networks without a backbone: others have no C export.")
+    if scaling.inputs is None:
+        raise InputError("flash needs a network to begin with that knows the range of its inputs.")
+    widest = max((plan.units for plan in settings.plans), default=1)
+    flash = partial(flash_of, settings, task, scaling)
+    numbers = range(1, widest + 1)  # of units in the widest layer
+    fits = bisect_right(numbers, int(budget), key=lambda units: flash(asked * units / widest))
+    if not fits:
+        raise InputError(
+            f"a network of these layers takes at least {flash(asked / widest):,} bytes of flash, "
+            f"more than {int(budget):,}."
+        )
+    if fits == widest:
+        return settings
+    return replace(settings, stochastic=replace(settings.stochastic, keep=asked * fits / widest))
+
+
+def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep: float) -> int:
+    """Return the flash that a network takes at most after a training with this ``keep``."""
+    plans = [replace(plan, units=kept_units(plan, keep)) for plan in settings.plans]
+    shape = task.shape_for(plans)
+    if len(shape) == 1:
+        scaling = scaling.without_constants()
+        shape = (scaling.n_taken,)
+    else:  # far from the padding's bytes of 0, so that no thresholds around an image coincide
+        scaling = replace(scaling, centre=scaling.centre + scaling.scale)
+    network = Network.build(
+        shape,
+        plans,
+        len(task.classes),
+        settings.head,
+        std=1.0,
+        dtype=DTYPES[settings.dtype],
+        scaling=scaling,
+        classes=task.classes,
+    )
+    check_has_integers(network)
+    if settings.stochastic.weights != "real":
+        for operator in network.operators[:-1]:
+            operator.linear.sign_()
+    assert scaling.inputs is not None
+    return size_of(convert(network, scaling.inputs)).flash
+
+
+def kept_units(plan: LayerPlan, keep: float) -> int:
+    """Return how many units of a layer ``keep`` leaves; ``Removal`` rounds likewise."""
+    return max(1, round(keep * plan.units))
