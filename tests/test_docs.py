@@ -1,34 +1,67 @@
-"""The Python in the documents runs, and their commands exist."""
+"""The Python and the commands in the documents run."""
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import numpy as np
 import pytest
 
+from zeroone import TrainSettings, train
 from zeroone.cli import app
+from zeroone.data.embedded import DIGITS, Embedded
+from zeroone.data.load import load_data
+from zeroone.data.registry import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PART = re.compile(r"^```python\n(.*?)^```|^    (zeroone [a-z][^\n]*)$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^    (zeroone [a-z].*)$", re.MULTILINE)
+
+
+class FewDigits(Embedded):
+    def load(self, data_dir=None):
+        all_ = super().load(data_dir)
+        return replace(all_, X=all_.X[:100], y=all_.y[:100])
 
 
 def pages_with(pattern):
     return [page for page in PAGES if pattern.search(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", pages_with(PYTHON), ids=lambda page: page.name)
-def test_python_runs(page, tmp_path, monkeypatch):
-    """Run the blocks of a page in order, with fewer batches than usual."""
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("page", pages_with(PART), ids=lambda page: page.name)
+def test_pages_run(page, command, tmp_path, monkeypatch):
+    """Run the blocks and the commands of a page from top to bottom, on small data.
+
+    Commands that measure or reproduce take minutes to hours: ``test_commands_exist`` parses them.
+    """
     monkeypatch.setattr("zeroone.training.epochs.LEAST_BATCHES", 1)
+    for name in ("digits", "mnist"):
+        monkeypatch.setitem(REGISTRY, name, FewDigits(name, DIGITS.loader, DIGITS.shape))
+    text = page.read_text(encoding="utf-8")
+    prepare(tmp_path, text)
     rng = np.random.default_rng(0)
     given = {"X": rng.integers(0, 255, (40, 784)).astype(np.uint8), "y": np.arange(40) % 4}
-    for block in PYTHON.findall(page.read_text(encoding="utf-8")):
-        exec(compile(block, str(page), "exec"), given)
+    for block, line in PART.findall(text):
+        if block:
+            exec(compile(block, str(page), "exec"), given)
+        for one in filter(None, line.split("&&")):
+            words = shlex.split(one, comments=True)[1:]
+            if words[0] not in ("bench", "matrix", "reproduce") and "..." not in words:
+                assert command(*words)[0] == 0, one
+
+
+def prepare(folder, text):
+    """Write the user's file that pages name, and the runs that they use but do not make."""
+    rng = np.random.default_rng(1)
+    rows = [f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in rng.random((60, 2))]
+    (folder / "mine.csv").write_text("\n".join(["width,height,kind", *rows]))
+    digits = load_data("digits")
+    settings = TrainSettings.from_options(hidden=(8,), epochs=1)
+    for run in set(re.findall(r"runs/\w+", text)) - set(re.findall(r"--out (runs/\w+)", text)):
+        train(digits.X, digits.y, settings).save(folder / run)
 
 
 @pytest.mark.parametrize("page", pages_with(COMMAND), ids=lambda page: page.name)

@@ -2,7 +2,7 @@
 
 A layer kind says what the W block needs of a module: its weights as one matrix a group, (groups,
 units, columns), the inputs that meet these columns, and which axis of its output holds the units.
-``register_layer`` adds a kind; docs/extending.md has an example.
+``register_layer`` adds a kind; docs/guides/researcher.md has an example.
 """
 
 import math
