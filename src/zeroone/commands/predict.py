@@ -1,4 +1,4 @@
-"""``zeroone predict``: the class of each sample."""
+"""``zeroone predict``: the class of each sample, or its labels or numbers."""
 
 from pathlib import Path
 
@@ -20,6 +20,8 @@ def predict(
 ) -> None:
     """Print the class that a MODEL (a file or a run's folder) predicts for each sample.
 
+    A network of several labels or numbers prints a line of them, with spaces between.
+
     A model that was trained on a .csv file finds its columns by their names. Otherwise all
     columns are inputs, except that of --label. With --json, a file gets the probabilities of all
     classes, too.
@@ -36,8 +38,9 @@ def predict(
     X = load_inputs(data, label, network.feature_names)
     labels = network.predict(X)
     for predicted in () if quiet else labels:
-        print(printable(predicted))
+        print(printable(" ".join(map(str, predicted)) if labels.ndim > 1 else predicted))
     if json is not None:
-        probabilities = network.predict_proba(X).tolist()
         answers = {"classes": network.classes, "predicted": labels.tolist()}
-        write_record(json, answers | {"probabilities": probabilities})
+        if network.targets.has_probabilities:
+            answers["probabilities"] = network.predict_proba(X).tolist()
+        write_record(json, answers)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.data.splits import Split, is_real_text, refuse_continuous
+from zeroone.data.splits import Split
+from zeroone.nn.labels import is_real_text, refuse_continuous
 from zeroone.utils.checks import InputError, check_file, nearest, need_extra
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")

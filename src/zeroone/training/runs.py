@@ -105,7 +105,9 @@ def train(
 
     Args:
         X: one sample per row: an array, a tensor, a sparse matrix or sharded data.
-        y: the labels, numbers or strings.
+        y: the labels, numbers or strings; with the softmax head also a matrix of class
+            probabilities, whose columns are the classes. Other heads take other targets: an
+            indicator matrix of labels ('logistic'), one or several real numbers ('linear').
         settings: what to train and how; None takes the defaults.
         test: inputs and labels to score after every iteration, and for nothing else.
         name: what the record calls the data.
@@ -169,6 +171,8 @@ def train(
         record |= {"ranks": team.describe(), "device": settings.device}
         record |= describe(learner, task, outcome, errors, noise)
         record["network"] = [layer.describe() for layer in network.layers]
+        if task.target_scaling is not None:
+            task.target_scaling.fold(network.operators[-1])
         finished = Run(task.whole(network), outcome.status, outcome.reason, record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
@@ -246,6 +250,8 @@ def _start(
         if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
             raise InputError("the network to begin with has other inputs or classes than the data.")
         network = deepcopy(start)
+        if task.target_scaling is not None:
+            task.target_scaling.unfold(network.operators[-1])
     if feature_names is not None:
         network.name_features(feature_names)
     return network

@@ -6,6 +6,8 @@ from zeroone.nn import U_RULES
 from zeroone.optim.projection import WEIGHTS
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive, share
 
+LEAST_BATCH = 8  # samples: a unit's scale is taken from the batch
+
 # Settings of earlier versions and their replacements.
 RETIRED = {
     "flip_rate": "move",
@@ -66,7 +68,7 @@ class StochasticSettings:
         if self.epochs is not None:
             count("epochs", self.epochs, least=0)
         if self.batch is not None:
-            count("batch", self.batch, least=8)  # a unit's scale is taken from the batch
+            count("batch", self.batch, least=LEAST_BATCH)
         for name in ("smoothing", "input_dropout"):
             if getattr(self, name) is not None and share(name, getattr(self, name)) == 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")
