@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from numbers import Integral, Number
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,8 +28,8 @@ from zeroone.utils.checks import InputError, count
 from zeroone.utils.device import using_threads
 
 SETTINGS = {f.name for c in (TrainSettings, StochasticSettings, ExactSettings) for f in fields(c)}
+FEW, MANY = 4, 20_000  # small batches and samples between which batches are small
 TINY = 1_000  # numbers in X up to which float64 costs no time worth mentioning
-WIDTHS: dict[int, float] = {64: 500, 128: 20_000, 256: math.inf}  # units: the most samples
 
 
 class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
@@ -48,6 +48,9 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
     options: dict[str, Any] | None
     random_state: Any
     preset: str | None = None
+    _widths: ClassVar[dict[int, float]]  # units of both layers by default: the most samples
+    _steps: ClassVar[dict[str, float]] = {}  # settings of the stochastic solver by default
+    _small_batch: ClassVar[int | None] = None  # of data that fill some, but not too many
     _hidden: tuple[int | str, ...]  # as planned when the network was new
     _learned_by: TrainSettings  # by the last partial_fit
     _seen: tuple[NDArray[Any], NDArray[Any]]  # the range of each input in all training data
@@ -82,7 +85,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         image = self._image()
         X, y = self._check(X, y, reset=True)
         weight = self._sample_weight(y, sample_weight)
-        settings = _clip_batch(self._settings(X, y), len(y), weight)
+        settings = self._with_batch(self._settings(X, y), len(y), weight)
         start = self.network_ if self.warm_start and hasattr(self, "network_") else None
         if start is not None and getattr(self, "_hidden", settings.hidden) != settings.hidden:
             raise InputError(
@@ -255,33 +258,38 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"options repeats {name}, which has an argument of its own.")
         by_data: dict[str, Any] = {"dtype": "float64"} if X.shape[0] * X.shape[1] <= TINY else {}
         if self.preset is None and self.hidden is None:
-            width = next(units for units, most in WIDTHS.items() if X.shape[0] <= most)
+            width = next(units for units, most in self._widths.items() if X.shape[0] <= most)
             by_data["hidden"] = (width, width)
+        if self.solver == "stochastic":
+            by_data |= self._steps
         if learner is not None or (self.warm_start and hasattr(self, "network_")):
             by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")
             if self.hidden is None and hasattr(self, "_hidden"):
                 by_data["hidden"] = self._hidden
         return TrainSettings.from_options(self.preset, **by_data | given | options)
 
+    def _with_batch(
+        self, settings: TrainSettings, n: int, weight: NDArray[Any] | None
+    ) -> TrainSettings:
+        """Choose the batch; one that is larger than the training part becomes all of it."""
+        batch = settings.stochastic.batch
+        n = n if weight is None else int(np.count_nonzero(weight))
+        n -= math.ceil(settings.validation * n)
+        if batch is None:
+            small = self._small_batch
+            batch = small if small is not None and FEW * small <= n <= MANY else None
+        elif batch > n:
+            warnings.warn(
+                f"batch={batch} is more than the {n} training samples: a batch takes all of them.",
+                stacklevel=3,
+            )
+            batch = n if n >= LEAST_BATCH else None
+        return replace(settings, stochastic=replace(settings.stochastic, batch=batch))
+
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-
-def _clip_batch(settings: TrainSettings, n: int, weight: NDArray[Any] | None) -> TrainSettings:
-    """Take all training samples as a batch that is larger than they are, with a warning."""
-    batch = settings.stochastic.batch
-    n = n if weight is None else int(np.count_nonzero(weight))
-    n -= math.ceil(settings.validation * n)
-    if batch is None or batch <= n:
-        return settings
-    warnings.warn(
-        f"batch={batch} is more than the {n} training samples: a batch takes all of them.",
-        stacklevel=3,
-    )
-    clipped = n if n >= LEAST_BATCH else None
-    return replace(settings, stochastic=replace(settings.stochastic, batch=clipped))
 
 
 def _plain(values: Any) -> Any:
