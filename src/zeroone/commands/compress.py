@@ -46,8 +46,10 @@ def compress(
     check_output(out, source, data, ending=".safetensors")
     check_output(json, source, data, out)
     one_of("form", to, FORMS)
-    split = None if data is None else load_data(data, data_dir=data_dir, label=label)
-    before = load(source)
+    before, split = load(source), None
+    if data is not None:
+        numbers = before.targets.are_numbers
+        split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
     if isinstance(before, IntegerModel):
         raise InputError(f"{source} is a model of integers already.")
     small = remove_unused(before) if to == "float" else IntegerModel(as_integers(before, split))

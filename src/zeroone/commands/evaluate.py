@@ -44,7 +44,8 @@ def evaluate(
     check_output(json, data, model)
     levels = () if noise is None else numbers("--noise", noise, "numbers such as 0,0.1,0.2", float)
     network = load(model_file(model))
-    split = load_data(data, data_dir=data_dir, label=label)
+    continuous = network.targets.are_numbers
+    split = load_data(data, data_dir=data_dir, label=label, numbers=continuous)
     record = evaluate_network(network, split, levels, quiet=quiet)
     print_evaluation(record)
     if json is not None:

@@ -41,6 +41,6 @@ def predict(
         print(printable(" ".join(map(str, predicted)) if labels.ndim > 1 else predicted))
     if json is not None:
         answers = {"classes": network.classes, "predicted": labels.tolist()}
-        if network.targets.has_probabilities:
+        if not network.targets.are_numbers:
             answers["probabilities"] = network.predict_proba(X).tolist()
         write_record(json, answers)

@@ -10,6 +10,7 @@ from zeroone.commands.console import print_results, stages
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
+from zeroone.nn.heads import HEADS
 from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
@@ -72,7 +73,8 @@ def train(
     chosen = _settings(preset, settings, backbone)
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         with team.agree():
-            split = load_data(data, data_dir=data_dir, label=label)
+            numbers = HEADS[chosen.head].targets.are_numbers
+            split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
         place = {"out": out, "name": data, "team": team}
         place |= {"resume": resume, "overwrite": overwrite}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)

@@ -63,7 +63,7 @@ class Targets(ABC):
     """A kind of targets."""
 
     one_class: ClassVar[bool] = False  # whether an answer is one of the classes
-    has_probabilities: ClassVar[bool] = True
+    are_numbers: ClassVar[bool] = False  # which have no probabilities
 
     @abstractmethod
     def encode(self, y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
@@ -226,7 +226,7 @@ class Numbers(Targets):
     the targets; on bad answers it exceeds 1.
     """
 
-    has_probabilities = False
+    are_numbers = True
 
     def encode(self, y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
         """Return a matrix, one column per target, with the columns' numbers as labels."""
