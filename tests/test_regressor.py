@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from zeroone import TrainSettings, ZeroOneRegressor, from_torch, load, to_torch, train
+from zeroone import Callback, TrainSettings, ZeroOneRegressor, from_torch, load, to_torch, train
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.training.baselines import train_baseline
 
@@ -158,20 +158,14 @@ def test_a_run_resumes_bit_for_bit(friedman, tmp_path, monkeypatch):
     settings = TrainSettings.from_options(hidden=(12,), head="linear", epochs=4)
     whole = train(X, y, settings)
 
-    class Stop(Exception):
-        pass
-
-    def stop(self, entry, model):
-        if entry["iteration"] == 3:
-            raise Stop
+    class Interrupt(Callback):
+        def on_iteration(self, entry, model):
+            if entry["iteration"] == 3:
+                raise KeyboardInterrupt
 
     monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr("zeroone.training.callbacks.Callback.on_iteration", stop)
-        from zeroone import Callback
-
-        with pytest.raises(Stop):
-            train(X, y, settings, out=tmp_path, callbacks=[Callback()])
+    with pytest.raises(KeyboardInterrupt):
+        train(X, y, settings, out=tmp_path, callbacks=[Interrupt()])
     resumed = train(X, y, settings, out=tmp_path, resume=True)
     assert torch.equal(resumed.network.scores(X), whole.network.scores(X))
 
