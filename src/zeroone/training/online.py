@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.nn.heads import HEADS
-from zeroone.nn.inputs import check_rows, check_weights, check_width
+from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
@@ -39,7 +39,7 @@ class OnlineLearner:
             raise InputError("learning in pieces is for solver='stochastic'.")
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
-        codes = network.targets.encode_known(y, network.classes, len(y))  # type: ignore[arg-type]
+        codes = network.targets.encode_known(y, network.classes, len(as_array(y)))
         self.target_scaling = network.targets.scaling(codes, centred=settings.bias)
         if self.target_scaling is not None and not fresh:
             self.target_scaling.unfold(network.operators[-1])

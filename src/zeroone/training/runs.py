@@ -107,7 +107,8 @@ def train(
         X: one sample per row: an array, a tensor, a sparse matrix or sharded data.
         y: the labels, numbers or strings; with the softmax head also a matrix of class
             probabilities, whose columns are the classes. Other heads take other targets: an
-            indicator matrix of labels ('logistic'), one or several real numbers ('linear').
+            indicator matrix of labels ('logistic'), one or several real numbers ('linear', which
+            callbacks see scaled to mean 0 and variance 1).
         settings: what to train and how; None takes the defaults.
         test: inputs and labels to score after every iteration, and for nothing else.
         name: what the record calls the data.
