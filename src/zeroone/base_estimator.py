@@ -181,7 +181,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
     def _look_at(self, X: Any, *, new: bool) -> None:
         """Keep the range of each input, for inputs that never vary."""
         low, high = (_row(X.min(axis=0)), _row(X.max(axis=0)))
-        if not new:
+        if not new and hasattr(self, "_seen"):  # a pickle of an older version has it not
             low, high = np.minimum(low, self._seen[0]), np.maximum(high, self._seen[1])
         self._seen = (low, high)
 

@@ -39,7 +39,7 @@ def refuse_continuous(labels: NDArray[Any], what: str) -> None:
     if len(broken):
         raise InputError(
             f"{what} holds continuous numbers, such as {broken[0]!s}, but labels name classes: cut "
-            f"the numbers into classes, or give them as words."
+            f"the numbers into classes, give them as words, or learn numbers with head='linear'."
         )
 
 
