@@ -54,10 +54,12 @@ def test_pages_run(page, command, tmp_path, monkeypatch):
 
 
 def prepare(folder, text):
-    """Write the user's file that pages name, and the runs that they use but do not make."""
+    """Write the user's files that pages name, and the runs that they use but do not make."""
     rng = np.random.default_rng(1)
     rows = [f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in rng.random((60, 2))]
     (folder / "mine.csv").write_text("\n".join(["width,height,kind", *rows]))
+    rooms = [f"{a:.3f},{b:.3f},{a + 2 * b:.3f}" for a, b in rng.random((60, 2))]
+    (folder / "homes.csv").write_text("\n".join(["size,age,price", *rooms]))
     digits = load_data("digits")
     settings = TrainSettings.from_options(hidden=(8,), epochs=1)
     for run in set(re.findall(r"runs/\w+", text)) - set(re.findall(r"--out (runs/\w+)", text)):

@@ -15,6 +15,7 @@ __all__ = [
     "TensorBoardLogger",
     "TrainSettings",
     "ZeroOneClassifier",
+    "ZeroOneRegressor",
     "__version__",
     "compress",
     "from_torch",
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from zeroone import nn, optim
     from zeroone.deploy import IntegerModel, load, quantise
     from zeroone.deploy.compress import compress
-    from zeroone.estimator import ZeroOneClassifier
+    from zeroone.estimator import ZeroOneClassifier, ZeroOneRegressor
     from zeroone.exact.solver import ExactSettings
     from zeroone.nn import Step
     from zeroone.nn.interop import from_torch, to_torch
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "zeroone.deploy": ("IntegerModel", "load", "quantise"),
     "zeroone.deploy.compress": ("compress",),
-    "zeroone.estimator": ("ZeroOneClassifier",),
+    "zeroone.estimator": ("ZeroOneClassifier", "ZeroOneRegressor"),
     "zeroone.exact.solver": ("ExactSettings",),
     "zeroone.nn": ("Step",),
     "zeroone.nn.interop": ("from_torch", "to_torch"),

@@ -7,13 +7,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from zeroone.analysis.counts import Operations, counts, operations, parameters, walk
-from zeroone.analysis.metrics import Noise, classes_ahead, error_rate, error_rates, noise_errors
+from zeroone.analysis.metrics import Noise, error_rate, error_rates, noise_errors
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Block, make_backbone
 from zeroone.nn.convolution import Convolution
-from zeroone.nn.functional import classify
+from zeroone.nn.functional import classes_ahead, classify
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling

@@ -37,10 +37,11 @@ from zeroone.data.load import load_data
 from zeroone.data.pickles import read_batch
 from zeroone.data.published import read_part
 from zeroone.data.shards import write_shards
-from zeroone.data.splits import Split, encode_labels
+from zeroone.data.splits import Split
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.inputs import check_rows
+from zeroone.nn.labels import encode_labels
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.checkpoint import Checkpoint, Progress

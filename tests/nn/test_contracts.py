@@ -115,7 +115,7 @@ def test_a_head_on_the_command_line(command, tmp_path):
     assert load(tmp_path / "run/model.safetensors").head.kind == "squares"
     code, _, error = command("train", "--head", "circles", *words)
     assert code == 2
-    assert "choose from hardmax, softmax, squares" in error
+    assert "choose from hardmax, softmax, logistic, linear, squares" in error
 
 
 @pytest.mark.parametrize(("name", "one_bit"), [("cube", False), ("ternary-slope", True)])

@@ -201,7 +201,7 @@ def test_bad_data_get_one_sentence(X, y, sentence):
         ({"v_step": "solve"}, "v_step is no longer a setting."),
         ({"epochs": -1}, "epochs must be a whole number of at least 0, got -1."),
         ({"window": 0}, "window must be a positive number, got 0."),
-        ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax."),
+        ({"head": "soft"}, "unknown head 'soft'; choose from hardmax, softmax, logistic, linear."),
         ({"preset": "papr"}, "unknown preset 'papr'; choose from paper. Did you mean 'paper'?"),
         ({"lamda": 1.0}, "unknown option 'lamda'"),
         ({"margin": -1.0, **EXACT}, "margin must be zero or a positive number, got -1.0."),

@@ -9,11 +9,11 @@ from torch import Tensor
 from zeroone.analysis.counts import Layered
 from zeroone.nn.network import fitting_rows
 from zeroone.nn.scaling import Scaling
+from zeroone.nn.targets import Targets
 from zeroone.utils.memmap import Rows, split_rows
 from zeroone.utils.parallel import ALONE, Team
 
 NOISE_SEED = 0  # the same noise for every network, so that their errors compare
-TOP = 5
 
 
 class Model(Layered, Protocol):
@@ -21,32 +21,34 @@ class Model(Layered, Protocol):
 
     scaling: Scaling
 
+    @property
+    def targets(self) -> Targets:
+        """What it answers."""
+
     def forward(self, V: Tensor) -> Tensor:
         """Compute the scores of scaled inputs."""
 
 
 def error_rate(model: Model, X: Rows, y: Tensor, team: Team = ALONE) -> float:
-    """Measure the share of raw samples that the forward pass misclassifies."""
+    """Measure the error on raw samples: the share of wrong answers, or 1 - R^2 of numbers."""
     return error_rates(model, X, y, team)["error"]
 
 
 def error_rates(
     model: Model, X: Rows, y: Tensor, team: Team = ALONE, noise: "Noise | None" = None
 ) -> dict[str, float]:
-    """Measure the top-1 and, with more than five classes, the top-5 error on raw samples.
+    """Measure the errors on raw samples, those of the model's kind of targets.
 
     The ranks of ``team`` score other samples of the same part.
     """
-    tops = (1, TOP) if model.operators[-1].n_out > TOP else (1,)
-    wrong = torch.zeros(len(tops), dtype=torch.long)
+    sums, targets = torch.zeros((), dtype=torch.float64), model.targets
     size = fitting_rows(model.operators, getattr(model, "body", None) is not None)
     with torch.no_grad():
-        for rows, labels in zip(split_rows(X, size), torch.split(y, size), strict=True):
+        for rows, known in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
-            ahead = classes_ahead(model.forward(V0).cpu(), labels)
-            wrong += torch.stack([(ahead >= top).sum() for top in tops])
-    *counts, n = team.total(*wrong.tolist(), len(y))
-    return dict(zip(("error", "top5_error"), (count / n for count in counts), strict=False))
+            sums = sums + targets.tally(model.forward(V0).cpu(), known)
+    *totals, n = team.total(*sums.tolist(), len(y))
+    return targets.rates(totals, n)
 
 
 def noise_errors(model: Model, X: Tensor, y: Tensor, levels: Sequence[float]) -> dict[str, Any]:
@@ -56,19 +58,6 @@ def noise_errors(model: Model, X: Tensor, y: Tensor, levels: Sequence[float]) ->
         noise = Noise(level, model.scaling, X.dtype == torch.uint8)
         errors.append(error_rates(model, X, y, noise=noise)["error"])
     return {"levels": list(levels), "errors": errors}
-
-
-def classes_ahead(scores: Tensor, y: Tensor) -> Tensor:
-    """Count the classes that come before the right one; all of them if y is negative.
-
-    Of classes that tie, the first one leads, as in ``classify``. A NaN beats every number, and
-    loses as the score of the right class.
-    """
-    own = scores.gather(1, y.clamp(min=0)[:, None])
-    later = torch.arange(scores.shape[1]) >= y[:, None]
-    behind = (scores < own) | ((scores == own) & later)
-    behind.scatter_(1, y.clamp(min=0)[:, None], value=True)  # itself, even if it is NaN
-    return torch.where(y >= 0, (~behind).sum(dim=1), scores.shape[1])
 
 
 class Noise:

@@ -12,6 +12,7 @@ from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.chain import Chain, as_matrix
 from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
+from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan, build_layers, check_image
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
@@ -19,6 +20,8 @@ from zeroone.nn.scaling import Scaling
 
 class FloatNetwork(Chain):
     """An optional backbone, then layers, each hidden one with the baseline's activation."""
+
+    targets = SoftmaxCE.targets
 
     def __init__(
         self,

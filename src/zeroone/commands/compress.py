@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from zeroone.commands.checks import check_output
 from zeroone.data.load import in_order, load_data
-from zeroone.data.splits import Split, encode_known_labels
+from zeroone.data.splits import Split
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.compress import compress as remove_unused
 from zeroone.deploy.files import model_file
@@ -46,8 +47,10 @@ def compress(
     check_output(out, source, data, ending=".safetensors")
     check_output(json, source, data, out)
     one_of("form", to, FORMS)
-    split = None if data is None else load_data(data, data_dir=data_dir, label=label)
-    before = load(source)
+    before, split = load(source), None
+    if data is not None:
+        numbers = before.targets.are_numbers
+        split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
     if isinstance(before, IntegerModel):
         raise InputError(f"{source} is a model of integers already.")
     small = remove_unused(before) if to == "float" else IntegerModel(as_integers(before, split))
@@ -91,11 +94,14 @@ def _compare(model: Network, small: Network | IntegerModel, split: Split) -> dic
     """Compare the errors of both on the test part, if there is one, and how often they agree."""
     named = in_order(split, model.feature_names)
     X, y = named.test or (named.X, named.y)
-    truth = encode_known_labels(y, model.classes, len(X)).numpy()
-    before, after = (np.asarray(m.scores(X)).argmax(axis=1) for m in (model, small))
+    truth = model.targets.encode_known(y, model.classes, len(X))
+    scores = [torch.as_tensor(m.scores(X)) for m in (model, small)]
+    answers = [model.targets.answers(U, np.asarray(model.classes)) for U in scores]
+    sums = [model.targets.tally(U, truth).tolist() for U in scores]
+    same = (answers[0] == answers[1]).reshape(len(truth), -1).all(axis=1)
     return {
-        "errors": [float((codes != truth).mean()) for codes in (before, after)],
-        "agree": float((before == after).mean()),
+        "errors": [model.targets.rates(totals, len(truth))["error"] for totals in sums],
+        "agree": float(same.mean()),
         "samples": len(truth),
     }
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from zeroone.analysis.counts import counts
-from zeroone.analysis.metrics import TOP, classes_ahead, error_rates, noise_errors
+from zeroone.analysis.metrics import error_rates, noise_errors
 from zeroone.commands.checks import check_output, numbers, set_threads
 from zeroone.data.load import in_order, load_data
-from zeroone.data.splits import Split, encode_known_labels
+from zeroone.data.splits import Split
 from zeroone.deploy import IntegerModel, load
 from zeroone.nn.network import Network
 from zeroone.training.text_progress import say
@@ -44,7 +44,8 @@ def evaluate(
     check_output(json, data, model)
     levels = () if noise is None else numbers("--noise", noise, "numbers such as 0,0.1,0.2", float)
     network = load(model)
-    split = load_data(data, data_dir=data_dir, label=label)
+    continuous = network.targets.are_numbers
+    split = load_data(data, data_dir=data_dir, label=label, numbers=continuous)
     record = evaluate_network(network, split, levels, quiet=quiet)
     print_evaluation(record)
     if json is not None:
@@ -73,7 +74,8 @@ def evaluate_network(
         if noise:
             raise InputError("noise is for networks of floating point numbers, not of integers.")
         return record | {"result": _integer_errors(network, X, y)}
-    part = known_part(X, y, network.classes, network.n_features, network.dtype)
+    known = (network.classes, network.n_features, network.dtype, network.targets)
+    part = known_part(X, y, *known)
     result = error_rates(network, part.X, part.y) | counts(network)
     if noise:
         errors = []
@@ -86,19 +88,20 @@ def evaluate_network(
 
 
 def _integer_errors(model: IntegerModel, X: Any, y: Any) -> dict[str, Any]:
-    ahead = classes_ahead(
-        torch.from_numpy(model.scores(X)), encode_known_labels(y, model.classes, len(X))
+    targets = model.targets
+    sums = targets.tally(
+        torch.from_numpy(model.scores(X)), targets.encode_known(y, model.classes, len(X))
     )
-    result: dict[str, Any] = {"error": float((ahead > 0).float().mean())}
-    if len(model.classes) > TOP:
-        result["top5_error"] = float((ahead >= TOP).float().mean())
-    return result | {"bytes": model.network.n_bytes}
+    return targets.rates(sums.tolist(), len(X)) | {"bytes": model.network.n_bytes}
 
 
 def print_evaluation(record: dict[str, Any]) -> None:
     """Print the record of an evaluation in a few lines."""
     result = record["result"]
-    print(f"{record['part']} error {100 * result['error']:.2f}% of {record['samples']} samples")
+    if "r2" in result:
+        print(f"{record['part']} R^2 {result['r2']:.4f} on {record['samples']} samples")
+    else:
+        print(f"{record['part']} error {100 * result['error']:.2f}% of {record['samples']} samples")
     if "top5_error" in result:
         print(f"top-5 error {100 * result['top5_error']:.2f}%")
     if "bytes" in result:

@@ -1,4 +1,4 @@
-"""``zeroone predict``: the class of each sample."""
+"""``zeroone predict``: the class of each sample, or its labels or numbers."""
 
 from pathlib import Path
 
@@ -20,6 +20,8 @@ def predict(
     quiet: bool = False,
 ) -> None:
     """Print the class that a MODEL (a file or a run's folder) predicts for each sample.
+
+    A network of several labels or numbers prints a line of them, with spaces between.
 
     A model that was trained on a .csv file finds its columns by their names. Otherwise all
     columns are inputs, except that of --label. For images, each line has the name of the file, a
@@ -49,8 +51,10 @@ def predict(
     labels = network.predict(X)
     names = [f"{printable(file)}\t" for file in files] or [""] * len(labels)
     for name, predicted in () if quiet else zip(names, labels, strict=True):
-        print(f"{name}{printable(predicted)}")
+        words = " ".join(map(str, predicted)) if labels.ndim > 1 else predicted
+        print(f"{name}{printable(words)}")
     if json is not None:
         answers = {"classes": network.classes, "predicted": labels.tolist()}
-        answers |= {"probabilities": network.predict_proba(X).tolist()}
+        if not network.targets.are_numbers:
+            answers["probabilities"] = network.predict_proba(X).tolist()
         write_record(json, answers | ({"files": [str(file) for file in files]} if files else {}))

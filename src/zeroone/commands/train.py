@@ -12,6 +12,7 @@ from zeroone.data.splits import Split
 from zeroone.deploy import quantise
 from zeroone.deploy.exporters.c import size_of
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
+from zeroone.nn.heads import HEADS
 from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
@@ -74,7 +75,8 @@ def train(
     chosen = _settings(preset, settings, backbone)
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         with team.agree():
-            split = load_data(data, data_dir=data_dir, label=label)
+            numbers = HEADS[chosen.head].targets.are_numbers
+            split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
         place = {"out": out, "name": data, "team": team}
         place |= {"resume": resume, "overwrite": overwrite}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)

@@ -23,13 +23,20 @@ from zeroone.utils.checks import InputError, check_file, nearest
 from zeroone.utils.storage import is_folder
 
 
-def load_data(name: str, *, data_dir: Path | None = None, label: str | None = None) -> Split:
+def load_data(
+    name: str,
+    *,
+    data_dir: Path | None = None,
+    label: str | None = None,
+    numbers: bool = False,
+) -> Split:
     """Load a registered data set, a ``.npz`` or ``.csv`` file, or a folder of images or shards.
 
     Args:
         name: The data set's name, or a path.
         data_dir: Where registered data sets are kept; None for the default cache.
         label: The label column of a ``.csv`` file; None for the last one.
+        numbers: Whether labels are the numbers of a regression, and not names of classes.
     """
     if name in REGISTRY:
         return REGISTRY[name].load(data_dir)
@@ -42,7 +49,7 @@ def load_data(name: str, *, data_dir: Path | None = None, label: str | None = No
             f"of images.{nearest(name, REGISTRY)}"
         )
     check_file(path, "data file")
-    return load_npz(path) if path.suffix == ".npz" else load_csv(path, label)
+    return load_npz(path) if path.suffix == ".npz" else load_csv(path, label, numbers=numbers)
 
 
 def in_order(split: Split, wanted: Sequence[str] | None) -> Split:

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zeroone.data.splits import Split, is_real_text
+from zeroone.data.splits import Split
 from zeroone.nn.inputs import as_array, check_inputs
+from zeroone.nn.labels import is_real_text
 from zeroone.utils.checks import InputError, check_file, count
 from zeroone.utils.memmap import MappedRows, map_file
 from zeroone.utils.parallel import Team

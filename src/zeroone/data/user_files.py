@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.data.splits import Split, is_real_text, refuse_continuous
+from zeroone.data.splits import Split
+from zeroone.nn.labels import is_real_text, refuse_continuous
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError, check_file, nearest, need_extra
 from zeroone.utils.storage import is_folder
@@ -92,7 +93,7 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def load_csv(path: Path, label: str | None = None) -> Split:
+def load_csv(path: Path, label: str | None = None, *, numbers: bool = False) -> Split:
     """Load numbers and labels; the label column is the one named, else the last."""
     table = _read_table(path, label)
     names = table.names
@@ -108,7 +109,8 @@ def load_csv(path: Path, label: str | None = None) -> Split:
         )
     if len(names) < 2:
         raise InputError(f"{path} has one column only: it needs features and a label.")
-    labels = _label_array(path, [row[column] for row in table.rows], names[column])
+    cells = [row[column] for row in table.rows]
+    labels = _label_array(path, cells, names[column], numbers=numbers)
     inputs = table.pick([i for i in range(len(names)) if i != column])
     unique = table.header and len(set(inputs.names)) == len(inputs.names)
     known = tuple(inputs.names) if unique else None
@@ -205,7 +207,7 @@ def _numbers(path: Path, table: Table) -> NDArray[np.float64]:
         raise
 
 
-def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
+def _label_array(path: Path, cells: list[str], name: str, *, numbers: bool) -> NDArray[Any]:
     missing = [k + 1 for k, cell in enumerate(cells) if cell == ""]
     if missing:
         raise InputError(
@@ -215,8 +217,10 @@ def _label_array(path: Path, cells: list[str], name: str) -> NDArray[Any]:
     if all(map(_is_plain_integer, cells)):
         return np.array([int(cell) for cell in cells])
     if all(map(_is_number, cells)):
-        numbers = np.array([float(cell) for cell in cells])
-        refuse_continuous(numbers, f"{path}: the label column {name!r}")
+        values = np.array([float(cell) for cell in cells])
+        if numbers:
+            return values
+        refuse_continuous(values, f"{path}: the label column {name!r}")
     return np.array(cells)
 
 

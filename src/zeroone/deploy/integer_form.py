@@ -28,8 +28,8 @@ from torch import Tensor
 
 from zeroone.nn.heads import Head
 from zeroone.nn.inputs import check_inputs, check_width
+from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import LayerPlan, outline
-from zeroone.nn.network import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError
 
@@ -244,6 +244,11 @@ class IntegerNetwork:
     feature_names: list[str] | None = None
 
     def __post_init__(self) -> None:
+        if not self.head.targets.one_class:
+            raise InputError(
+                f"only networks that choose one class have an integer form, and head="
+                f"{self.head.kind!r} does not."
+            )
         if not self.stages or self.stages[0].main.n_inputs != self.inputs.n_taken:
             raise InputError("the first layer takes another number of inputs than there are.")
         for i in range(len(self.stages)):

@@ -19,8 +19,9 @@ from zeroone.deploy.exporters.onnx import make_model
 from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
 from zeroone.deploy.kernel_batch import NativeNetwork, pays
 from zeroone.deploy.kernel_single import SingleNetwork, pays_for_one
-from zeroone.nn.network import ClassLabel
+from zeroone.nn.labels import ClassLabel
 from zeroone.nn.operators import Shape
+from zeroone.nn.targets import Targets
 from zeroone.utils.checks import InputError, need_extra
 
 MANY = 1000  # single samples that are worth the second or two of a compiler
@@ -49,6 +50,11 @@ class IntegerModel:
     def classes(self) -> list[ClassLabel]:
         """The class labels, in the order of the scores."""
         return self.network.classes
+
+    @property
+    def targets(self) -> Targets:
+        """What the network answers."""
+        return self.network.head.targets
 
     @property
     def n_features(self) -> int:

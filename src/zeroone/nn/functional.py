@@ -29,6 +29,19 @@ def classify(U: Tensor) -> Tensor:
     return U.argmax(dim=1)
 
 
+def classes_ahead(scores: Tensor, y: Tensor) -> Tensor:
+    """Count the classes that come before the right one; all of them if y is negative.
+
+    Of classes that tie, the first one leads, as in ``classify``. A NaN beats every number, and
+    loses as the score of the right class.
+    """
+    own = scores.gather(1, y.clamp(min=0)[:, None])
+    later = torch.arange(scores.shape[1]) >= y[:, None]
+    behind = (scores < own) | ((scores == own) & later)
+    behind.scatter_(1, y.clamp(min=0)[:, None], value=True)  # itself, even if it is NaN
+    return torch.where(y >= 0, (~behind).sum(dim=1), scores.shape[1])
+
+
 def one_hot(y: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
     """Return the rows of Y: 1 in column y, 0 elsewhere."""
     Y = torch.zeros(len(y), n_classes, dtype=dtype, device=y.device)

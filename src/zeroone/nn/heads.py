@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zeroone.nn.functional import hardmax, next_up, one_hot
+from zeroone.nn.targets import Classes, Indicators, Numbers, SoftClasses, Targets
 from zeroone.utils.checks import InputError, not_negative, one_of, share
 
 PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
@@ -43,7 +44,10 @@ class Head(ABC):
     """A loss on the scores and its U_h block."""
 
     kind: ClassVar[str]
+    targets: ClassVar[Targets] = Classes()  # what y may be, and what the network answers
     has_margin: ClassVar[bool] = False  # whether it is built with a margin
+    has_smoothing: ClassVar[bool] = True  # whether its training smooths the labels
+    undoes_smoothing: ClassVar[bool] = False  # whether its probabilities depend on the smoothing
     smoothing: float = 0.0  # with which the network was trained
 
     def __init__(self, margin: float = 0.0) -> None:
@@ -67,11 +71,16 @@ class Head(ABC):
 
     @abstractmethod
     def probabilities(self, U: Tensor) -> Tensor:
-        """Return class probabilities; each row sums to 1."""
+        """Return class probabilities; each row sums to 1 if a sample has one class."""
 
     def describe(self) -> dict[str, Any]:
         """Return what a model file says of the head."""
-        return {"kind": self.kind} | ({"margin": self.margin} if self.has_margin else {})
+        smooth = self.undoes_smoothing and self.smoothing
+        return (
+            {"kind": self.kind}
+            | ({"margin": self.margin} if self.has_margin else {})
+            | ({"smoothing": self.smoothing} if smooth else {})
+        )
 
 
 @register_head
@@ -180,9 +189,14 @@ class HardmaxMSE(Head):
 
 @register_head
 class SoftmaxCE(Head):
-    """Extension I: loss(u, y) = -log softmax(u)_y (per sample: the paper prints no 1/N, E11)."""
+    """Extension I: loss(u, y) = -log softmax(u)_y (per sample: the paper prints no 1/N, E11).
+
+    Labels may be rows of class probabilities p: the loss is then -sum_j p_j log softmax(u)_j.
+    """
 
     kind = "softmax"
+    targets = SoftClasses()
+    undoes_smoothing = True
     newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
@@ -198,7 +212,7 @@ class SoftmaxCE(Head):
         """
         if printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
-        Y = one_hot(y, B.shape[1], B.dtype)
+        Y = _shares(y, B)
         U = B.clone()
         eps = torch.finfo(B.dtype).eps
         for _ in range(self.newton_steps):
@@ -234,22 +248,27 @@ class SoftmaxCE(Head):
 
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Return a bound: gap <= ||gradient||^2/(2 mu), as the problem is mu-strongly convex."""
-        G = torch.softmax(U, dim=1) - one_hot(y, U.shape[1], U.dtype) + mu * (U - B)
+        G = torch.softmax(U, dim=1) - _shares(y, U) + mu * (U - B)
         return G.square().sum(dim=1) / (2 * mu)
 
     def probabilities(self, U: Tensor) -> Tensor:
-        """Return the softmax q without the smoothing s of the labels.
+        """Return the softmax without the smoothing of the labels."""
+        return _unsmoothed(torch.softmax(U, dim=1), self.smoothing)
 
-        Trained on labels smoothed over K classes, q estimates (1 - s) p + s/K. So p is
-        (q - s/K)/(1 - s), but at least s q: never 0, and in the order of the scores.
-        """
-        q, s = torch.softmax(U, dim=1), self.smoothing
-        p = torch.maximum((q - s / q.shape[1]) / (1 - s), s * q)
-        return functional.normalize(p, p=1, dim=1).clamp_min(torch.finfo(p.dtype).tiny)
 
-    def describe(self) -> dict[str, Any]:
-        """Add the smoothing, which probabilities depend on."""
-        return super().describe() | ({"smoothing": self.smoothing} if self.smoothing else {})
+def _shares(y: Tensor, U: Tensor) -> Tensor:
+    """Return labels as rows of probabilities, which they may be already."""
+    return one_hot(y, U.shape[1], U.dtype) if y.ndim == 1 else y
+
+
+def _unsmoothed(q: Tensor, s: float) -> Tensor:
+    """Undo the smoothing s of labels over K classes, in the last dimension.
+
+    q estimates (1 - s) p + s/K. So p is (q - s/K)/(1 - s), but at least s q: never 0, and in the
+    order of the scores.
+    """
+    p = torch.maximum((q - s / q.shape[-1]) / (1 - s), s * q)
+    return functional.normalize(p, p=1, dim=-1).clamp_min(torch.finfo(p.dtype).tiny)
 
 
 def _newton_direction(P: Tensor, G: Tensor, mu: float) -> Tensor:
@@ -258,3 +277,83 @@ def _newton_direction(P: Tensor, G: Tensor, mu: float) -> Tensor:
     # 1 - sum p^2/(p+mu) = sum p mu/(p+mu), written so that nothing cancels.
     denominator = (P * mu * D).sum(dim=1, keepdim=True)
     return -D * (G + P * ((P * D * G).sum(dim=1, keepdim=True) / denominator))
+
+
+@register_head
+class LogisticCE(Head):
+    """Any number of labels: loss(u, y) = sum_j log(1 + exp(u_j)) - y_j u_j, with y_j 0 or 1."""
+
+    kind = "logistic"
+    targets = Indicators()
+    undoes_smoothing = True
+    newton_steps: ClassVar[int] = 60
+
+    def losses(self, U: Tensor, y: Tensor) -> Tensor:
+        """Return the binary cross entropy of each sample, summed over the labels."""
+        return functional.binary_cross_entropy_with_logits(U, y, reduction="none").sum(dim=1)
+
+    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+        """Solve min_u log(1 + exp(u)) - y u + mu/2 (u - b)^2 for each entry, by Newton steps.
+
+        The derivative rises, and is 0 between b - (1 - y)/mu and b + y/mu. A Newton step that would
+        leave what is left of this interval is replaced by its middle.
+        """
+        if printed:
+            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
+        low, high, U = B - (1 - y) / mu, B + y / mu, B
+        eps = torch.finfo(B.dtype).eps
+        for _ in range(self.newton_steps):
+            P = torch.sigmoid(U)
+            G = P - y + mu * (U - B)
+            if float(G.abs().max()) <= 16 * eps:
+                break
+            low, high = torch.where(G < 0, U, low), torch.where(G > 0, U, high)
+            newton = U - G / (P * (1 - P) + mu)
+            inside = (low < newton) & (newton < high)
+            U = torch.where(inside, newton, (low + high) / 2)
+        return U
+
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the cross entropy with each label as (1 - s) y + s/2."""
+        return self.losses(B, (1 - smoothing) * y + smoothing / 2)
+
+    def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """Return a bound: gap <= ||gradient||^2/(2 mu), as the problem is mu-strongly convex."""
+        G = torch.sigmoid(U) - y + mu * (U - B)
+        return G.square().sum(dim=1) / (2 * mu)
+
+    def probabilities(self, U: Tensor) -> Tensor:
+        """Return the probability of each label, without the smoothing; rows do not sum to 1."""
+        both = torch.stack([torch.sigmoid(U), torch.sigmoid(-U)], dim=-1)
+        return _unsmoothed(both, self.smoothing)[..., 0]
+
+
+@register_head
+class LinearSE(Head):
+    """Real numbers: loss(u, y) = 1/2 ||u - y||^2."""
+
+    kind = "linear"
+    targets = Numbers()
+    has_smoothing = False
+
+    def losses(self, U: Tensor, y: Tensor) -> Tensor:
+        """Return half the squared error of each sample."""
+        return (U - y).square().sum(dim=1) / 2
+
+    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+        """Solve min_u 1/2 ||u - y||^2 + mu/2 ||u - b||^2: u = (y + mu b)/(1 + mu)."""
+        if printed:
+            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
+        return (y + mu * B) / (1 + mu)
+
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
+        """Return half the squared error, of which U_h takes one gradient step."""
+        return self.losses(B, y)
+
+    def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """Return the gap (1 + mu)/2 ||u - u*||^2 to the minimiser u*."""
+        return (1 + mu) / 2 * (U - self.u_step(B, y, mu)).square().sum(dim=1)
+
+    def probabilities(self, U: Tensor) -> Tensor:  # noqa: ARG002
+        """Refuse: numbers have no probabilities."""
+        raise InputError("this network predicts numbers, and numbers have no probabilities.")

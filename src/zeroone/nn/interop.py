@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from zeroone.nn.backbones import Backbone
 from zeroone.nn.chain import Chain, as_operator, side
 from zeroone.nn.heads import make_head
+from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import Layer, naming
-from zeroone.nn.network import ClassLabel, Network, check_network
+from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Conv2d, Operator, Shape
 from zeroone.nn.pooling import AvgPool, MaxPool, NoPool, Pool
 from zeroone.nn.scaling import Scaling

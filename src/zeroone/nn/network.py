@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.nn.backbones import Backbone
-from zeroone.nn.functional import classify, step
+from zeroone.nn.functional import step
 from zeroone.nn.heads import Head, make_head
 from zeroone.nn.inputs import check_rows, check_width
+from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import (
     MOST_SIDE,
     Layer,
@@ -38,6 +39,7 @@ from zeroone.nn.layers import (
 from zeroone.nn.operators import OPERATORS, Operator, Shape
 from zeroone.nn.pooling import make_pool
 from zeroone.nn.scaling import InputRange, Scaling
+from zeroone.nn.targets import Targets
 from zeroone.utils.checks import InputError, count
 from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, read_model, write_tensors
@@ -48,8 +50,6 @@ from zeroone.version import __version__
 FORMAT_VERSION = 4
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
-
-ClassLabel = int | float | str | bool
 
 
 class Network:
@@ -69,7 +69,7 @@ class Network:
             layers: the layers, or their operators alone; the last one makes the scores.
             head: the loss on the scores, or its name.
             scaling: scales raw inputs; without it they stay as they are.
-            classes: the class labels; 0, 1, ... by default.
+            classes: the labels of the scores; 0, 1, ... by default.
             body: a backbone that makes features of the scaled inputs for the layers.
 
         """
@@ -270,6 +270,11 @@ class Network:
         return self.layers[-1].operator.n_out
 
     @property
+    def targets(self) -> Targets:
+        """What the network answers: that of its head."""
+        return self.head.targets
+
+    @property
     def batch_rows(self) -> int:
         """How many samples are predicted together."""
         return fitting_rows(self.operators, self.body is not None)
@@ -315,9 +320,12 @@ class Network:
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the class label of each sample; if several classes lead, the first of them."""
-        labels: NDArray[Any] = np.asarray(self.classes)[classify(self.scores(X)).numpy()]
-        return labels
+        """Return the class label of each sample; if several classes lead, the first of them.
+
+        By the head's targets, the answer may also be an indicator matrix of labels ('logistic') or
+        real numbers ('linear').
+        """
+        return self.targets.answers(self.scores(X), np.asarray(self.classes))
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return the class probabilities of each sample, without the smoothing of the labels."""

@@ -9,6 +9,7 @@ import torch
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
+from zeroone.nn.heads import HEADS
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
@@ -16,6 +17,7 @@ from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
 from zeroone.training.runs import describe, open_checkpoint, part_errors
 from zeroone.training.training_data import Labelled, TrainingData
+from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record
@@ -49,6 +51,8 @@ def train_baseline(
     ``train``. The folder ``out`` holds only the state of the run, which the caller removes once it
     keeps the result.
     """
+    if not HEADS[settings.head].targets.one_class:
+        raise InputError(f"baselines choose one class per sample, not as head={settings.head!r}.")
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]

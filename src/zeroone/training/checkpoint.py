@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.schema import Maybe, find_fault, is_count, is_share
+from zeroone.utils.schema import Maybe, find_fault, is_count, is_error
 from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
 from zeroone.version import __version__
 
@@ -31,7 +31,7 @@ HEADER = {
             "loss": lambda loss: loss is None or is_number(loss),
         }
     ],
-    "best_error": Maybe(is_share),
+    "best_error": Maybe(is_error),
     "best_iteration": is_count,
     "resumed": [is_count],
 }

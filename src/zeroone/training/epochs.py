@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from zeroone.analysis.metrics import Model
-from zeroone.nn.functional import classify
 from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
@@ -144,6 +143,7 @@ class Epochs:
         self.limit = self.batch_plan.epochs
         self.at_limit: Stop = (Status.COMPLETED, f"all {self.limit} epochs are done")
         self.plan = {"epochs": self.limit, "batches": self.batch_plan.batches}
+        self.targets = self.trainer.model.targets
 
     @property
     def model(self) -> Model:
@@ -176,7 +176,7 @@ class Epochs:
                 entry["seconds"] = time.perf_counter() - started
                 return Iteration(entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip(".")))
             losses = self.trainer.losses(scores, y)
-            wrong, seen = wrong + int((classify(scores) != y).sum()), seen + len(y)
+            wrong, seen = wrong + float(self.targets.mistakes(scores, y).sum()), seen + len(y)
             loss += float((losses if weight is None else losses * weight).sum())
             for callback in callbacks:
                 callback.on_batch(k, done, self.batch_plan.batches)

@@ -1,21 +1,21 @@
 """Learning from data that arrive in pieces, without an end: one pass over each piece."""
 
+from copy import deepcopy
 from dataclasses import replace
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from zeroone.data.splits import encode_known_labels, encode_labels
-from zeroone.nn.inputs import check_rows, check_weights, check_width
+from zeroone.nn.heads import HEADS
+from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.training.epochs import BATCH, BatchPlan, Epochs
 from zeroone.training.runs import make_network
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.trainers import BCDTrainer
-from zeroone.training.training_data import Subset, TrainingData, fit_scaling
+from zeroone.training.training_data import Subset, TrainingData, as_learned, fit_scaling
 from zeroone.utils.checks import InputError
 from zeroone.utils.malloc import enough_memory
 
@@ -23,8 +23,18 @@ from zeroone.utils.malloc import enough_memory
 class OnlineLearner:
     """A network that learns one piece of the data after the other."""
 
-    def __init__(self, network: Network, settings: TrainSettings, *, fresh: bool = False) -> None:
-        """Prepare to train ``network`` in place; ``fresh`` if it is at its random start."""
+    def __init__(
+        self,
+        network: Network,
+        settings: TrainSettings,
+        y: ArrayLike | Tensor,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """Prepare to train ``network`` in place; ``fresh`` if it is at its random start.
+
+        The targets y of the first piece decide how to scale numbers while the network learns them.
+        """
         if settings.solver != "stochastic":
             raise InputError("learning in pieces is for solver='stochastic'.")
         if settings.stochastic.flash is not None:
@@ -32,6 +42,10 @@ class OnlineLearner:
         network.scaling = replace(network.scaling, constant=None)  # later pieces may vary more
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
+        codes = network.targets.encode_known(y, network.classes, len(as_array(y)))
+        self.target_scaling = network.targets.scaling(codes, centred=settings.bias)
+        if self.target_scaling is not None and not fresh:
+            self.target_scaling.unfold(network.operators[-1])
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
         self.trainer = BCDTrainer(network, settings.stochastic, None, widths=widths)
 
@@ -40,18 +54,19 @@ class OnlineLearner:
     def begin(
         cls,
         X: ArrayLike | Tensor,
+        y: ArrayLike | Tensor,
         classes: ArrayLike,
         settings: TrainSettings,
         image: Shape | None = None,
     ) -> "OnlineLearner":
-        """Start with a new network; the first piece, X, decides how to scale the inputs."""
+        """Start with a new network; the first piece, X and y, decides how to scale both."""
         dtype = DTYPES[settings.dtype]
         inputs = check_rows(X, dtype)
-        _, known = encode_labels(classes, len(np.asarray(classes)))
+        known = HEADS[settings.head].targets.outputs(classes)
         part = Subset(inputs, torch.zeros(len(inputs), dtype=torch.long))
         scaling = fit_scaling(inputs, settings, image)
         task = TrainingData({"train": part}, scaling, known, image=image)
-        return cls(make_network(task, settings), settings, fresh=True)
+        return cls(make_network(task, settings), settings, y, fresh=True)
 
     @enough_memory()
     def learn(
@@ -72,13 +87,22 @@ class OnlineLearner:
         self.network = self.trainer.model
         return float(done.entry["loss"])
 
+    def trained(self) -> Network:
+        """Return a copy of the network as it is now, in the user's units."""
+        network = deepcopy(self.network)
+        if self.target_scaling is not None:
+            self.target_scaling.fold(network.operators[-1])
+        return network
+
     def _check(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, sample_weight: ArrayLike | None
     ) -> Subset:
         inputs = check_width(check_rows(X, self.network.dtype), self.network.n_features)
-        codes = encode_known_labels(y, self.network.classes, len(inputs))
-        if bool((codes < 0).any()):
+        targets = self.network.targets
+        codes = targets.encode_known(y, self.network.classes, len(inputs))
+        if targets.one_class and bool((codes < 0).any()):
             raise InputError("y holds labels that are not among the classes given first.")
+        codes = as_learned(codes, self.target_scaling, self.network.dtype)
         if sample_weight is None:
             return Subset(inputs, codes)
         checked = check_weights(sample_weight, len(inputs), some=False)

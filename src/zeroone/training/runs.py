@@ -113,7 +113,10 @@ def train(
             must have no random transforms (see ``augment``). Of a ``DataLoader``, the data set, the
             workers and, unless the settings give one, the batch size are used. Batches are drawn
             by the settings' seed; the loader's order and ``drop_last`` have no effect.
-        y: the labels, numbers or strings; None if X is a data set of torch.
+        y: the labels, numbers or strings; with the softmax head also a matrix of class
+            probabilities, whose columns are the classes. Other heads take other targets: an
+            indicator matrix of labels ('logistic'), one or several real numbers ('linear', which
+            callbacks see scaled to mean 0 and variance 1). None if X is a data set of torch.
         settings: what to train and how; None takes the defaults, or what ``start`` has.
         test: inputs and labels, or a data set of torch, to score after every iteration, and for
             nothing else.
@@ -184,6 +187,8 @@ def train(
         record |= {"ranks": team.describe(), "device": settings.device}
         record |= describe(learner, task, outcome, errors, noise)
         record["network"] = [layer.describe() for layer in network.layers]
+        if task.target_scaling is not None:
+            task.target_scaling.fold(network.operators[-1])
         finished = Run(task.whole(network), outcome.status, outcome.reason, record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
@@ -262,6 +267,8 @@ def _start(
             raise InputError("the network to begin with has other inputs or classes than the data.")
         network = deepcopy(start)
         network.scaling = replace(network.scaling, constant=None)  # which may vary in these data
+        if task.target_scaling is not None:
+            task.target_scaling.unfold(network.operators[-1])
     if feature_names is not None:
         network.name_features(feature_names)
     return network

@@ -31,7 +31,8 @@ class TrainSettings:
             layers of 256 units, or the layers of the network to start from.
         solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
             paper).
-        head: 'softmax', or 'hardmax' (the paper's).
+        head: 'softmax', or 'hardmax' (the paper's); 'logistic' for several labels per sample,
+            'linear' for real numbers.
         margin: hardmax: the lead that a class must have to count as right.
         bias: whether each layer gets a constant-1 input.
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
@@ -128,8 +129,11 @@ class TrainSettings:
         solver = one_of("solver", options.get("solver", base.solver), SOLVERS)
         if preset is not None and solver != base.solver:
             raise InputError(f"preset={preset!r} is for solver={base.solver!r}, not {solver!r}.")
-        if "margin" in options and options.get("head", base.head) != "hardmax":
+        head = one_of("head", options.get("head", base.head), HEADS)
+        if "margin" in options and head != "hardmax":
             raise InputError("margin is a setting of head='hardmax'.")
+        if "smoothing" in options and not HEADS[head].has_smoothing:
+            raise InputError(f"smoothing is for labels, and head={head!r} has none.")
         common = {f.name for f in fields(cls)} - set(SOLVERS)
         own = {f.name for f in fields(SOLVER_SETTINGS[solver])}
         for name in options:

@@ -14,6 +14,8 @@ from zeroone.utils.checks import (
     share,
 )
 
+LEAST_BATCH = 8  # samples: a unit's scale is taken from the batch
+
 # Settings of earlier versions and their replacements.
 RETIRED = {
     "flip_rate": "move",
@@ -77,7 +79,7 @@ class StochasticSettings:
         if self.epochs is not None:
             count("epochs", self.epochs, least=0)
         if self.batch is not None:
-            count("batch", self.batch, least=8)  # a unit's scale is taken from the batch
+            count("batch", self.batch, least=LEAST_BATCH)
         for name in ("smoothing", "input_dropout"):
             if getattr(self, name) is not None and share(name, getattr(self, name)) == 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}.")

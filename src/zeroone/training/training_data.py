@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.data.shards import Shards
-from zeroone.data.splits import encode_known_labels, encode_labels, stratified_cut
+from zeroone.data.splits import stratified_cut
+from zeroone.nn.heads import HEADS, Head
 from zeroone.nn.inputs import check_rows, check_weights, check_width
+from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import LayerPlan, check_image
-from zeroone.nn.network import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
+from zeroone.nn.targets import Targets, TargetScaling
 from zeroone.training.augment import AUGMENTATIONS, Augment, name_of
 from zeroone.training.features import Features
 from zeroone.training.settings import DTYPES, TrainSettings
@@ -31,7 +33,7 @@ Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
 @dataclass(frozen=True)
 class Subset:
-    """Some samples: checked raw inputs and class numbers.
+    """Some samples: checked raw inputs and encoded targets, such as class numbers.
 
     Of sharded data, ``here`` holds the numbers of this rank's samples in rising order. ``X`` has
     the inputs of just these, ``y`` and ``sample_weight`` belong to the samples of all ranks.
@@ -99,7 +101,7 @@ class Subset:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of the samples and class numbers, in their order."""
+        """A fingerprint of the samples and targets, in their order."""
         digest = hashlib.sha256(self.written.encode())
         for rows in () if self.written else split_rows(self.X, 4096):
             digest.update(rows.numpy().tobytes())
@@ -115,11 +117,12 @@ class TrainingData:
 
     parts: dict[str, Subset]  # train and, if there are any, validation and test
     scaling: Scaling
-    classes: list[ClassLabel]
+    classes: list[ClassLabel]  # or the labels of other outputs
     name: str | None = None
     image: Shape | None = None  # channels, height, width of a sample that is an image
     features: Features | None = None  # of a backbone: the parts hold these as inputs
     raw: dict[str, Subset] = field(default_factory=dict)  # with features: parts with raw inputs
+    target_scaling: TargetScaling | None = None  # which the parts' targets have undergone
 
     def __post_init__(self) -> None:
         _check_pixels(self.image, self.n_features)
@@ -146,7 +149,7 @@ class TrainingData:
         if sample_weight is not None and features is not None:
             raise InputError("layers on a backbone take no weights of samples.")
         with team.agree() as facts:
-            parts, classes = _split(X, y, test, settings, sample_weight, team)
+            parts, classes, target_scaling = _split(X, y, test, settings, sample_weight, team)
             if team.size > 1:
                 known |= {"image": image, "classes": classes, "shards": getattr(X, "sizes", None)}
                 facts.update(settings.flat() | known | _fingerprints(parts))
@@ -159,13 +162,13 @@ class TrainingData:
             made = None
             if test is not None and features.test is not None:
                 made = (features.test, test[1])
-            raw, (parts, _) = parts, _split(features.train, y, made, settings)
+            raw, (parts, *_) = parts, _split(features.train, y, made, settings)
             image = None
         part, sharing = parts["train"], ALONE
         if part.here is not None:  # otherwise every rank has all samples
             part, sharing = part.mine(team), team
         scaling = fit_scaling(part.X, settings, image, part.sample_weight, sharing)
-        task = cls(parts, scaling, classes, name, image, features, raw)
+        task = cls(parts, scaling, classes, name, image, features, raw, target_scaling)
         task.augmentation(settings)  # raises an error for samples that are not images
         return task
 
@@ -237,10 +240,11 @@ def known_part(
     classes: list[ClassLabel],
     n_features: int,
     dtype: torch.dtype,
+    targets: Targets = Head.targets,
 ) -> Subset:
-    """Check inputs and labels for a network to score; an unknown label always counts as wrong."""
+    """Check inputs and targets for a network to score; an unknown label always counts as wrong."""
     inputs = check_width(check_rows(X, dtype), n_features)
-    return Subset(inputs, encode_known_labels(y, classes, len(inputs)))
+    return Subset(inputs, targets.encode_known(y, classes, len(inputs)))
 
 
 def _fingerprints(parts: dict[str, Subset]) -> dict[str, Any]:
@@ -257,23 +261,27 @@ def _split(
     settings: TrainSettings,
     sample_weight: ArrayLike | Tensor | None = None,
     team: Team = ALONE,
-) -> tuple[dict[str, Subset], list[ClassLabel]]:
-    """Check data and return its parts and classes; the same y holds out the same rows."""
-    dtype = DTYPES[settings.dtype]
+) -> tuple[dict[str, Subset], list[ClassLabel], TargetScaling | None]:
+    """Check data; return its parts, the classes and how y is scaled.
+
+    The same y holds out the same rows.
+    """
+    dtype, targets = DTYPES[settings.dtype], HEADS[settings.head].targets
     if isinstance(X, Shards):
-        codes, classes = encode_labels(y, len(X))
+        codes, classes = targets.encode(y, len(X))
         mapped, here = X.of(team)
         whole = Subset(mapped, codes, None, here, X.digest)
     else:
         inputs = check_rows(X, dtype)
-        codes, classes = encode_labels(y, len(inputs))
+        codes, classes = targets.encode(y, len(inputs))
         whole = Subset(inputs, codes)
     if sample_weight is not None:
         checked = check_weights(sample_weight, len(codes))
         whole = replace(whole, sample_weight=checked).rows(checked > 0)
     parts = {"train": whole}
     if settings.validation:
-        rest, cut = stratified_cut(whole.y.numpy(), settings.validation, settings.seed)
+        strata = targets.strata(whole.y).numpy()
+        rest, cut = stratified_cut(strata, settings.validation, settings.seed)
         parts = {"train": whole.rows(rest), "validation": whole.rows(cut)}
     given = parts["train"].sample_weight
     if given is not None:  # 1 on average, so that steps keep their size
@@ -282,5 +290,14 @@ def _split(
         least = torch.finfo(dtype).tiny  # no weight may round to 0
         parts["train"] = replace(parts["train"], sample_weight=weight.clamp_min(least))
     if test is not None:
-        parts["test"] = known_part(*test, classes, whole.X.shape[1], dtype)
-    return parts, classes
+        parts["test"] = known_part(*test, classes, whole.X.shape[1], dtype, targets)
+    part = parts["train"]
+    scaling = targets.scaling(part.y, part.sample_weight, centred=settings.bias)
+    parts = {name: replace(x, y=as_learned(x.y, scaling, dtype)) for name, x in parts.items()}
+    return parts, classes, scaling
+
+
+def as_learned(y: Tensor, scaling: TargetScaling | None, dtype: torch.dtype) -> Tensor:
+    """Return encoded targets as a network learns them: scaled, in its dtype; class numbers stay."""
+    y = y if scaling is None else scaling.apply(y)
+    return y.to(dtype) if y.is_floating_point() else y

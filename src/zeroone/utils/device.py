@@ -1,8 +1,11 @@
-"""The devices that torch can compute on."""
+"""The devices and threads that torch can compute on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, count
 
 
 def find_device(name: str) -> torch.device:
@@ -17,3 +20,16 @@ def find_device(name: str) -> torch.device:
         why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(f"there is no device {name!r} here: {why}.") from None
     return device
+
+
+@contextmanager
+def using_threads(threads: int | None) -> Iterator[None]:
+    """Have torch use so many CPU threads for a while; None keeps its choice."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(count("threads", threads, most=1024))
+    try:
+        yield
+    finally:
+        if threads is not None:
+            torch.set_num_threads(before)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.schema import Maybe, find_fault, is_count, is_share, parse_json
+from zeroone.utils.schema import Maybe, find_fault, is_count, is_error, is_share, parse_json
 from zeroone.utils.storage import write_json
 from zeroone.version import __version__
 
@@ -24,13 +24,13 @@ SCHEMA = 1
 # What the record of a training holds at least; commands show it.
 NUMBER, SHARE = Maybe(is_number), Maybe(is_share)
 PARTS = ("train", "validation", "test")
-ERRORS = {f"{part}{top5}_error": SHARE for part in PARTS for top5 in ("", "_top5")}
+ERRORS = {f"{part}{top5}_error": Maybe(is_error) for part in PARTS for top5 in ("", "_top5")}
 RESULT = ERRORS | {
     "active_units": [is_count],
     "parameters": is_count,
     "operations": {"macs": is_count, "additions": is_count},
     "seconds": is_number,
-    "noise": Maybe({"part": str, "levels": [is_number], "errors": [is_share]}),
+    "noise": Maybe({"part": str, "levels": [is_number], "errors": [is_error]}),
 }
 PRETRAINING = {"settings": dict, "seed": is_count, "n_iter": is_count, "result": RESULT}
 ENTRY = ERRORS | {
@@ -101,7 +101,7 @@ def _is_consistent(record: dict[str, Any]) -> bool:
         noise is None
         or (
             noise["part"] in record["data"]["samples"]
-            and is_errors(noise["errors"], noise["levels"])
+            and len(noise["errors"]) == len(noise["levels"])
         )
     )
 

@@ -63,6 +63,11 @@ def is_share(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1
 
 
+def is_error(value: Any) -> bool:
+    """Tell whether a value is an error: of numbers, 1 - R^2, it may exceed 1."""
+    return is_number(value) and value >= 0
+
+
 def is_count(value: Any) -> bool:
     """Tell whether a value is a whole number that counts something."""
     return type(value) is int and 0 <= value <= 10**15

@@ -60,6 +60,8 @@ def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str 
     if record_path.name != RECORD or not model.is_file():
         return Run(str(path), record, "There is no model beside the record.")
     network = load(model)
+    if not network.targets.one_class:
+        return Run(str(path), record, "Its network does not choose one class per sample.")
     try:
         name = data or record["data"].get("name")
         if name is None:
