@@ -67,14 +67,14 @@ def run(trial: dict[str, Any], seed: int, epochs: int, fit: Part, score: Part) -
 
 def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=None, threads=1)
-    arguments.add_argument("--folder", type=Path, default=Path("speech"))
+    arguments.add_argument("--folder", default="speech")
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--epochs", type=int, default=30)
     options = arguments.parse_args()
     record = begin("speech", options)
     parts = {
         name: (X.reshape(len(X), -1), np.searchsorted(sorted(WORDS.split()), y))
-        for name, (X, y) in read_words(options.folder).items()
+        for name, (X, y) in read_words(Path(options.folder)).items()
     }
     record |= {"samples": {name: len(y) for name, (_, y) in parts.items()}, "layers": LAYERS}
     record |= {"trials": [], "table": {}}
@@ -86,9 +86,7 @@ def main() -> None:
             _, error, seconds = run(trial, 0, options.epochs, parts["train"], parts["validation"])
             errors.append(error)
             record["trials"].append({"method": method, **trial, "validation_error": error})
-            print(
-                f"{method} {trial}: {100 * error:.2f}% on validation, {seconds:.0f} s", flush=True
-            )
+            print(f"{method} {trial}: {100 * error:.2f}%, {seconds:.0f} s", flush=True)
         best = trials[int(np.argmin(errors))]
         runs = [run(best, seed, options.epochs, both, parts["test"]) for seed in seeds]
         record["table"][method] = row = {"settings": best, "test_errors": [r[1] for r in runs]}
