@@ -1,19 +1,18 @@
-"""Test errors on spoken words of held-out voices: 0/1 (BCD), ReLU and STE, each by Adam.
+"""Test errors on spoken words of held-out voices: 0/1 by BCD, ReLU and STE by Adam.
 
     python examples/make_speech.py speech
     python benchmarks/speech.py --folder speech --json results/speech.json
 
 All methods train the network of examples/speech.py on the same recordings, batches and epochs. Each
-takes one of six settings, by the validation voices: the best two with seed 0 are trained with the
-other seeds, too. Then it trains on the training and validation voices together, once for each seed,
-and is scored on the test voices. The C export of each 0/1 network must give the labels of its
-integer form. results/speech_one_seed.json has the choice by seed 0 alone, as we made it first: of
-the three 0/1 networks with move 0.12, one collapsed to a constant class.
+takes the best of six settings on the validation voices, with seed 0. Then it trains on the training
+and validation voices together, once for each seed, and is scored on the test voices. The C export
+of each 0/1 network must give the labels of its integer form. ``--resume`` keeps the methods that an
+unfinished record has.
 """
 
+import json
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -48,6 +47,8 @@ TRIALS: dict[str, list[dict[str, Any]]] = {
         for dropout in (0.0, 0.2)
         for rate in RATES
     ],
+    # Added when we had seen a test error of 90% with the best move: nothing is chosen here.
+    "0/1, BCD, defaults": [{"move": 0.08, "input_dropout": 0.0}],
 }
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -73,28 +74,29 @@ def main() -> None:
     arguments.add_argument("--folder", default="speech")
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--epochs", type=int, default=30)
+    arguments.add_argument("--resume", action="store_true", help="keep what --json has")
     options = arguments.parse_args()
     record = begin("speech", options)
+    if options.resume:
+        record = json.loads(options.json.read_text(encoding="utf-8"))
     parts = {
         name: (X.reshape(len(X), -1), np.searchsorted(sorted(WORDS.split()), y))
         for name, (X, y) in read_words(Path(options.folder)).items()
     }
     record |= {"samples": {name: len(y) for name, (_, y) in parts.items()}, "layers": LAYERS}
-    record |= {"trials": [], "table": {}}
+    record = {"trials": [], "table": {}} | record
     seeds = range(options.seeds)
     both = tuple(np.concatenate(p) for p in zip(parts["train"], parts["validation"], strict=True))
     for method, trials in TRIALS.items():
-
-        def validate(trial: dict[str, Any], seed: int, method: str = method) -> float:
-            _, error, seconds = run(
-                trial, seed, options.epochs, parts["train"], parts["validation"]
-            )
-            print(f"{method} {trial} {seed}: {100 * error:.2f}%, {seconds:.0f} s", flush=True)
-            entry = {"method": method, **trial, "seed": seed, "validation_error": error}
-            record["trials"].append(entry)
-            return float(error)
-
-        best = choose(trials, seeds, validate)
+        if method in record["table"]:
+            continue
+        errors = []
+        for trial in trials:
+            _, error, seconds = run(trial, 0, options.epochs, parts["train"], parts["validation"])
+            errors.append(error)
+            record["trials"].append({"method": method, **trial, "validation_error": error})
+            print(f"{method} {trial}: {100 * error:.2f}%, {seconds:.0f} s", flush=True)
+        best = trials[int(np.argmin(errors))]
         runs = [run(best, seed, options.epochs, both, parts["test"]) for seed in seeds]
         record["table"][method] = row = {"settings": best, "test_errors": [r[1] for r in runs]}
         row["seconds"] = [seconds for _, _, seconds in runs]
@@ -103,16 +105,6 @@ def main() -> None:
         show(method, row)
         finish(record, options.json, quiet=True)  # nothing is lost if a later method fails
     finish(record, options.json)
-
-
-def choose(
-    trials: list[dict[str, Any]], seeds: range, validate: Callable[[dict[str, Any], int], float]
-) -> dict[str, Any]:
-    """Return the better one, in the mean over all seeds, of the best two with the first seed."""
-    first = [validate(trial, seeds[0]) for trial in trials]
-    two = sorted(range(len(trials)), key=first.__getitem__)[:2]
-    means = [mean([first[k], *(validate(trials[k], seed) for seed in seeds[1:])]) for k in two]
-    return trials[two[int(np.argmin(means))]]
 
 
 def exported(network: Any, X: NDArray[np.uint8], y: NDArray[np.int64]) -> dict[str, Any]:

@@ -59,21 +59,21 @@ def test_speech(tmp_path, monkeypatch, capsys):
     for name, value in patches.items():
         monkeypatch.setitem(make.__globals__, name, value)
     monkeypatch.setattr(shutil, "which", lambda name: name)
-    make(Path("speech"), takes=4)
+    make(Path("speech"), takes=6)
     recognise = main_of("speech.py")
     found = recognise.__globals__["read_words"](Path("speech"))
-    assert [len(y) for _, y in found.values()] == [36, 12, 12]
+    assert [len(y) for _, y in found.values()] == [54, 18, 18]
     images, spoken = found["test"]
-    assert images.shape == (12, 32, 32)
+    assert images.shape == (18, 32, 32)
     assert images.dtype == np.uint8
     loudest = {w: int(images[spoken == w].mean(axis=(0, 2)).argmax()) for w in words}
     order = sorted(words, key=lambda word: ord(word[0]) % 9)
     assert sorted(words, key=loudest.get) == order  # low tones in the first rows
-    error, network = recognise(Path("speech"), epochs=6)
-    assert error == 0
-    assert "48 recordings to train on, 12 of other voices" in capsys.readouterr().out
+    error, network = recognise(Path("speech"), epochs=10)
+    assert error < 0.2
+    assert "72 recordings to train on, 18 of other voices" in capsys.readouterr().out
     assert Path("speech.c").is_file()
-    flat = images.reshape(12, -1)
+    flat = images.reshape(18, -1)
     if shutil.which("gcc"):
         assert np.array_equal(by_c(network, flat, tmp_path), network.scores(flat))
 
