@@ -85,11 +85,10 @@ def main(folder: Path, epochs: int = 30) -> tuple[float, IntegerNetwork]:
     X, y = (np.concatenate(both) for both in zip(parts["train"], parts["validation"], strict=True))
     X_test, y_test = parts["test"]
     print(f"{len(y)} recordings to train on, {len(y_test)} of other voices to test")
-    # Filters see all places of an image: these share one scale.
-    options = {"move": 0.12, "scaling": "common"}
-    classifier = ZeroOneClassifier(
-        LAYERS, image_shape=(BANDS, MOMENTS), epochs=epochs, batch=64, options=options, verbose=True
-    )
+    settings = {"epochs": epochs, "batch": 64, "random_state": 0, "verbose": True}
+    # A filter sees all places of an image, so that these share one scale.
+    settings["options"] = {"scaling": "common"}
+    classifier = ZeroOneClassifier(LAYERS, image_shape=(BANDS, MOMENTS), **settings)
     error = 1 - classifier.fit(X, y).score(X_test, y_test)
     print(f"test error {100 * error:.2f}%")
     network = quantise(classifier.network_)
