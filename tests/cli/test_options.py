@@ -58,6 +58,14 @@ def test_every_setting_is_an_option():
     assert order == ["move", "head_step", "window", "damping"]
 
 
+def test_options_that_belong_together_stand_together():
+    _, found = parameters("train")
+    names = " ".join(option.name for option in found)
+    assert names.startswith("data label data_dir out resume overwrite preset initial_epochs body ")
+    assert " hidden solver " in names
+    assert names.index("epochs batch move") > names.index("seed")
+
+
 def test_what_is_made_of_a_signature(capsys):
     def greet(
         names: tuple[str, ...],

@@ -14,8 +14,8 @@ from PIL import Image
 
 from benchmarks import browser
 from benchmarks.engines import STRICT, by_c, by_c_program, engines, has_32_bits
-from integer_networks import random_network, random_samples
-from zeroone.deploy import IntegerModel, IntegerNetwork, load
+from integer_networks import random_network, random_samples, whole_network
+from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.exporters.c import write_c
 from zeroone.deploy.exporters.html import describe, guess_image, write_html
 from zeroone.deploy.exporters.onnx import OPSET, write_onnx
@@ -261,6 +261,33 @@ def test_the_page_in_a_browser(tmp_path):
             assert rows == len(network.classes)
             layers = driver.execute_script("return byId('bits').children.length")
             assert layers == len(network.stages) - 1
+
+
+@NEEDS_BROWSER
+def test_bits_of_a_filter_are_a_map(tmp_path):
+    """Five filters of 3 x 3 stand in two rows, with gaps; bars begin at one place."""
+    network = quantise(whole_network("average"))
+    labels = ["a", "two words", "w" * 60, "d"]
+    page = write_html(replace(network, classes=labels), tmp_path / "page.html")
+    with browser.browser() as driver:
+        driver.get(page.as_uri())
+        bits, pixels, wide = driver.execute_script(
+            "const sample = Array.from({length: 36}, (_, i) => (i % 7 ? 0 : 255)); show(sample);"
+            "const canvas = document.querySelector('#bits canvas');"
+            "const seen = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+            "const bits = run(network, sample).bits[0];"
+            "return [[...bits], [...seen.data], canvas.width]"
+        )
+        lefts = "[...document.querySelectorAll('.bar')].map(b => b.getBoundingClientRect().left)"
+        assert len(set(driver.execute_script(f"return {lefts}"))) == 1
+    shown = np.array(pixels).reshape(-1, wide, 4)
+    expected = np.zeros((8, 16, 4)).astype(int)  # gaps and places without a filter are transparent
+    ink, paper = (27, 27, 31, 255), (253, 253, 252, 255)
+    for k, filter_ in enumerate(np.array(bits).reshape(5, 3, 3)):
+        y, x = 4 * (k // 4), 4 * (k % 4)
+        expected[y : y + 3, x : x + 3] = np.where(filter_[..., None], ink, paper)
+    assert 0 < sum(bits) < 45
+    assert np.array_equal(shown, expected[:7, :15])
 
 
 @NEEDS_BROWSER

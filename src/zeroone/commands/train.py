@@ -26,20 +26,20 @@ from zeroone.utils.parallel import restarts, together
 def train(
     *,
     data: str,
-    out: Path,
-    data_dir: Path | None = None,
     label: str | None = None,
+    data_dir: Path | None = None,
+    out: Path,
     resume: bool = False,
     overwrite: bool = False,
     preset: str | None = None,
-    body: str | None = None,
     initial_epochs: int | None = None,
+    body: str | None = None,
     initial_batch: int | None = None,
     initial_rate: float | None = None,
     csv: Path | None = None,
     tensorboard: Path | None = None,
-    half_sums: bool = False,
     threads: int | None = None,
+    half_sums: bool = False,
     quiet: bool = False,
     **settings: Any,
 ) -> None:
@@ -58,10 +58,10 @@ def train(
         resume: continue the unfinished run in --out.
         overwrite: replace the run in --out, finished or not.
         preset: 'paper' takes the settings that the paper prints; other options override them.
-        body: the backbone below the layers: tiny, small, resnet18 or resnet18-3x3 (default: by the
-            shape of the images).
         initial_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
             its features; 0 trains the backbone with the layers, all activations 0/1.
+        body: the backbone below the layers: tiny, small, resnet18 or resnet18-3x3 (default: by the
+            shape of the images).
         initial_batch: samples per batch of the pretraining (default: 64).
         initial_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.

@@ -68,11 +68,9 @@ class BatchPlan:
             of_images: whether the inputs are images for a convolution.
 
         """
-        n, n_features = len(part.y), part.X.shape[1]
+        n = len(part.y)
         if dropout is None:
-            few = n_features < FEATURES_TO_DROP or n < SAMPLES_TO_DROP
-            many = n >= ENOUGH * n_features
-            dropout = 0.0 if of_images or few or many else DROPOUT
+            dropout = default_dropout(n, part.X.shape[1], of_images=of_images)
         if batch is not None and batch > n:
             raise InputError(f"batch={batch} is larger than the {n} training samples.")
         batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))
@@ -126,6 +124,13 @@ class BatchPlan:
         numbers = drawn.view(torch.int16)[: math.prod(shape)].view(shape)
         kept = (share.of(numbers) >= dropped - 2**15).to(V0.device)
         return V0.mul_(kept).mul_(1 / (1 - dropped / 2**16))
+
+
+def default_dropout(n_samples: int, n_features: int, *, of_images: bool) -> float:
+    """Return the share of inputs to drop where none is given; see ``BatchPlan.make``."""
+    few = n_features < FEATURES_TO_DROP or n_samples < SAMPLES_TO_DROP
+    many = n_samples >= ENOUGH * n_features
+    return 0.0 if of_images or few or many else DROPOUT
 
 
 @dataclass

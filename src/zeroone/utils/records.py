@@ -43,7 +43,12 @@ TRAINING = PRETRAINING | {
     "machine": dict,
     "status": str,
     "reason": str,
-    "data": {"name": Maybe(str), "samples": {...: is_count}, "sha256": Maybe({...: str})},
+    "data": {
+        "name": Maybe(str),
+        "features": Maybe(is_count),
+        "samples": {...: is_count},
+        "sha256": Maybe({...: str}),
+    },
     "settings": {"validation": SHARE},
     "plan": Maybe({...: is_count}),
     "initial": Maybe(PRETRAINING),

@@ -296,6 +296,10 @@ def test_settings_show_the_value_used(runs, tmp_path):
     assert rows["stochastic.epochs"] == "4 (automatic)"
     assert rows["stochastic.batch"] == "96 (automatic)"  # 1,437 samples in 15 batches
     assert rows["stochastic.keep"] == "all units"
+    assert rows["stochastic.damping"] == "0.01 (automatic)"
+    assert rows["stochastic.input_dropout"] == "0.2 (automatic)"  # 64 features
+    text = write_report([runs / "conv"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<th scope="row">stochastic.input_dropout</th><td>0.0 (automatic)</td>' in text
     assert rows["patience"] == "off"
     assert "None" not in rows.values()
 
@@ -358,6 +362,11 @@ def test_the_page_in_a_browser(page, width, dark):
             ".map(box => box.scrollWidth - box.clientWidth)"
         )
         assert max(driver.execute_script(clipped)) <= 0
+        tops = driver.execute_script(
+            "return [...document.querySelectorAll('#confusions article')]"
+            ".map(box => box.getBoundingClientRect().top)"
+        )
+        assert len(set(tops[:3])) == (1 if width == 1200 else 3)  # ten classes each, side by side
         bars = driver.execute_script(
             "return [...document.querySelectorAll('.bar')]"
             ".map(bar => Math.round(bar.getBoundingClientRect().left))"

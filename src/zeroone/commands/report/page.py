@@ -8,6 +8,8 @@ from typing import Any
 from zeroone.commands.report.curves import layer_charts, shared_charts
 from zeroone.commands.report.runs import Run, read_run
 from zeroone.commands.report.templates import load_template
+from zeroone.optim.groups import default_damping
+from zeroone.training.epochs import default_dropout
 from zeroone.training.text_progress import PARTS, say
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import replacing
@@ -20,6 +22,7 @@ UNSET = {
     "beta": "step_fraction / Lipschitz constant",
     "init_std": "the solver's own",
     "input_dropout": "automatic",
+    "damping": "automatic",
 }
 
 
@@ -67,12 +70,24 @@ def write_report(
 
 def _settings(run: Run) -> dict[str, str]:
     """The settings of a run, then those of its pretraining."""
-    plan = dict(run.record.get("plan") or {})
-    samples = run.record["data"]["samples"].get("train")
-    if samples and plan.get("batches"):
-        plan["batch"] = math.ceil(samples / plan["batches"])
     pretraining = run.pretraining["settings"] if run.pretraining else {}
-    return _flat(run.record["settings"], plan) | _flat(pretraining, {}, "initial.")
+    return _flat(run.record["settings"], _used(run)) | _flat(pretraining, {}, "initial.")
+
+
+def _used(run: Run) -> dict[str, float]:
+    """The values that settings of None had in the run, as far as its record tells."""
+    plan, data = run.record.get("plan") or {}, run.record["data"]
+    used, samples = dict(plan), data["samples"].get("train")
+    if not samples or not plan.get("batches"):
+        return used
+    used["batch"] = math.ceil(samples / plan["batches"])
+    if "epochs" in plan:
+        used["damping"] = round(default_damping(plan["epochs"] * plan["batches"]), 4)
+    layers = run.record["settings"].get("hidden")
+    if layers and data.get("features") and not run.pretraining:  # whose features are not counted
+        of_images = "conv" in str(layers)
+        used["input_dropout"] = default_dropout(samples, data["features"], of_images=of_images)
+    return used
 
 
 def _machine(run: Run) -> dict[str, str]:
@@ -80,19 +95,19 @@ def _machine(run: Run) -> dict[str, str]:
     return _flat(run.record["machine"] | {name: run.record.get(name, "") for name in names}, {})
 
 
-def _flat(tree: dict[str, Any], plan: dict[str, int], prefix: str = "") -> dict[str, str]:
+def _flat(tree: dict[str, Any], used: dict[str, float], prefix: str = "") -> dict[str, str]:
     """Flatten settings into names such as stochastic.epochs.
 
-    In place of None stands the value used, from the run's plan, or what None means.
+    In place of None stands the value used, or what None means.
     """
     flat: dict[str, str] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(value, plan, f"{prefix}{name}.")
+            flat |= _flat(value, used, f"{prefix}{name}.")
         elif isinstance(value, list):
             flat[prefix + name] = ", ".join(map(str, value)) or "none"
-        elif value is None and name in plan:
-            flat[prefix + name] = f"{plan[name]} (automatic)"
+        elif value is None and name in used:
+            flat[prefix + name] = f"{used[name]} (automatic)"
         else:
             flat[prefix + name] = UNSET.get(name, "none") if value is None else str(value)
     return flat

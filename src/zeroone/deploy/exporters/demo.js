@@ -2,6 +2,7 @@
 const network = readNetwork(JSON.parse(document.getElementById("network").textContent));
 const byId = (id) => document.getElementById(id);
 const [channels, height, width] = network.image.length ? network.image : [0, 0, 0];
+const layouts = network.stages.slice(0, -1).map((stage) => layOutBits(stage.out));
 
 /** Convert grey levels 0..255 to what the network takes. */
 function fromBytes(bytes) {
@@ -45,16 +46,34 @@ function show(sample) {
   bits.forEach(showBits);
 }
 
+/** Lay out a layer's bits: a map for each filter, with gaps between them; a pixel for each unit. */
+function layOutBits([units, rows = 1, columns = 1]) {
+  const gap = rows * columns > 1 ? 1 : 0;
+  const [high, wide] = [rows + gap, columns + gap];
+  const across = Math.min(units, Math.ceil(Math.sqrt((2 * units * high) / wide)));
+  const down = Math.ceil(units / across);
+  const place = (i) => {
+    const unit = Math.floor(i / (rows * columns));
+    return [(unit % across) * wide + (i % columns), Math.floor(unit / across) * high + (Math.floor(i / columns) % rows)];
+  };
+  const name = gap ? `, ${units} maps of ${columns} × ${rows}` : "";
+  return { width: across * wide - gap, height: down * high - gap, place, name };
+}
+
 function showBits(bits, k) {
+  const { width, height, place, name } = layouts[k];
   const figure = byId("bits").children[k];
-  const canvas = figure.querySelector("canvas");
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(canvas.width, canvas.height);
-  const colour = getComputedStyle(document.body).color.match(/\d+/g).map(Number);
-  for (let i = 0; i < bits.length; i++) image.data.set([...colour.slice(0, 3), bits[i] ? 255 : 0], 4 * i);
+  const context = figure.querySelector("canvas").getContext("2d");
+  const image = context.createImageData(width, height);
+  const style = getComputedStyle(document.body);
+  const [off, on] = [style.backgroundColor, style.color].map((c) => [...c.match(/\d+/g).slice(0, 3).map(Number), 255]);
+  bits.forEach((bit, i) => {
+    const [x, y] = place(i);
+    image.data.set(bit ? on : off, 4 * (y * width + x));
+  });
   context.putImageData(image, 0, 0);
-  const on = bits.reduce((a, b) => a + b, 0);
-  figure.querySelector("figcaption").textContent = `layer ${k + 1}: ${on} of ${bits.length} bits are 1`;
+  const ones = bits.reduce((a, b) => a + b, 0);
+  figure.querySelector("figcaption").textContent = `layer ${k + 1}${name}: ${ones} of ${bits.length} bits are 1`;
 }
 
 function layOut() {
@@ -64,12 +83,9 @@ function layOut() {
     row.querySelector(".label").textContent = label;
     byId("classes").append(row);
   }
-  for (const stage of network.stages.slice(0, -1)) {
-    const count = stage.out.reduce((a, b) => a * b, 1);
+  for (const { width, height } of layouts) {
     const figure = document.createElement("figure");
-    const canvas = document.createElement("canvas");
-    canvas.width = Math.ceil(Math.sqrt(2 * count));
-    canvas.height = Math.ceil(count / canvas.width);
+    const canvas = Object.assign(document.createElement("canvas"), { width, height });
     figure.append(canvas, document.createElement("figcaption"));
     byId("bits").append(figure);
   }
