@@ -17,7 +17,6 @@ from scipy.io import wavfile
 
 from zeroone import ZeroOneClassifier, quantise
 from zeroone.deploy import IntegerNetwork
-from zeroone.deploy.exporters import exporters
 
 WORDS = "yes no up down left right on off stop go"
 RATE, BANDS, MOMENTS, WINDOW = 16_000, 32, 32, 1024
@@ -86,15 +85,13 @@ def main(folder: Path, epochs: int = 30) -> tuple[float, IntegerNetwork]:
     X_test, y_test = parts["test"]
     print(f"{len(y)} recordings to train on, {len(y_test)} of other voices to test")
     settings = {"epochs": epochs, "batch": 64, "random_state": 0, "verbose": True}
-    # A filter sees all places of an image, so that these share one scale.
-    settings["options"] = {"scaling": "common"}
     classifier = ZeroOneClassifier(LAYERS, image_shape=(BANDS, MOMENTS), **settings)
     error = 1 - classifier.fit(X, y).score(X_test, y_test)
     print(f"test error {100 * error:.2f}%")
     network = quantise(classifier.network_)
     wrong = network.predict(X_test.reshape(len(y_test), -1)) != y_test
     print(f"with int8 weights {100 * wrong.mean():.2f}%")
-    print(*exporters()["c"].write(network, Path("speech.c")), sep="\n")
+    print(*network.export("c", Path("speech.c")), sep="\n")
     return error, network
 
 

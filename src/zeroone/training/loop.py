@@ -128,8 +128,9 @@ def run(
             entry = _entry(k, learner, iteration.entry, scored, team)
             progress.history.append(entry)
             stop = iteration.stop or _impatience(progress, learner, patience)
+            own = dict(entry)
             wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
-            _check_plain(entry)
+            _check_plain({name: x for name, x in entry.items() if x is not own.get(name)})
             if team.largest(any(wishes))[0]:
                 stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
             if stop:
@@ -143,9 +144,9 @@ def run(
     return Outcome(progress, status, reason)
 
 
-def _check_plain(entry: dict[str, Any]) -> None:
+def _check_plain(added: dict[str, Any]) -> None:
     """Refuse values from callbacks that neither a state nor a record can hold."""
-    for name, value in entry.items():
+    for name, value in added.items():
         try:
             json.dumps(value)
         except (TypeError, ValueError):
