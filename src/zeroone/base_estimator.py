@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
@@ -108,6 +109,8 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if run.status == "diverged":
             raise InputError(f"training diverged: {run.reason}; take smaller steps.")
+        if run.status == "failed":
+            warnings.warn(f"training failed: {run.reason}.", ConvergenceWarning, stacklevel=2)
         done = run.record["history"][1:]
         self.network_, self.record_ = run.network, run.record
         self.n_iter_, self.status_ = run.n_iter, str(run.status)

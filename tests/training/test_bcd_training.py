@@ -6,9 +6,10 @@ The optimizer's own blocks are tested in tests/optim.
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from oracles import bcd_batch
-from zeroone import TrainSettings, train
+from zeroone import TrainSettings, ZeroOneClassifier, load, train
 from zeroone.data.embedded import load_embedded
 from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
 from zeroone.nn.network import Network
@@ -252,3 +253,21 @@ def test_the_state_is_all_that_the_next_batch_depends_on(options):
         other.update(X, y, torch.Generator().manual_seed(k))
     for a, b in zip(whole.model.operators, other.model.operators, strict=True):
         assert torch.equal(a.weight, b.weight)
+
+
+def test_a_training_that_learned_nothing_says_so(monkeypatch, tmp_path):
+    digits = load_embedded("digits")
+    settings = TrainSettings.from_options(hidden=(8,), epochs=1)
+    plain = train(digits.X, digits.y, settings)
+    assert str(plain.status) == "completed"
+    monkeypatch.setattr("zeroone.training.epochs.FAILED", 0.1)
+    failed = train(digits.X, digits.y, settings, out=tmp_path / "run")
+    assert str(failed.status) == "failed"
+    loss = failed.record["history"][-1]["loss"]
+    assert failed.reason == (
+        f"the loss ended at {loss:.3g}, where a constant answer has 2.3; take a smaller move"
+    )
+    assert load(tmp_path / "run").n_features == 64
+    with pytest.warns(ConvergenceWarning, match="training failed: the loss ended at"):
+        model = ZeroOneClassifier((8,), epochs=1).fit(digits.X, digits.y)
+    assert model.status_ == "failed"

@@ -25,6 +25,7 @@ BATCH = 256
 HEAVIEST = 2.0  # the most a sample may weigh in one batch, if other batches can share it
 LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # from so many samples on, batches are so large
+FAILED = 1.5  # times the loss of a constant answer: from there on, a training has failed
 FEW = 20  # an epoch of fewer batches is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 ENOUGH = 1000  # samples per feature from which layers need no regularisation by dropout
@@ -197,7 +198,23 @@ class Epochs:
             stop = (Status.DIVERGED, f"the loss was no longer finite in epoch {k}")
         elif self._went_wrong(k, V0):
             stop = (Status.DIVERGED, f"the scores were no longer finite after epoch {k}")
+        elif k == self.limit:
+            stop = self._failure(entry["loss"], scores, y)
         return Iteration(entry, stop)
+
+    def _failure(self, loss: float, scores: Tensor, y: Tensor) -> Stop | None:
+        """Say so if the last epoch's loss is far above that of equal scores for all classes.
+
+        Hidden units may have left their windows for good: then nothing below them learns.
+        """
+        losses = self.trainer.losses(torch.zeros_like(scores), y)
+        (equal,) = self.team.largest(float(losses.sum()) / max(1, len(y)))
+        if loss <= FAILED * equal:
+            return None
+        return Status.FAILED, (
+            f"the loss ended at {loss:.3g}, where a constant answer has {equal:.3g}; take a "
+            f"smaller move"
+        )
 
     def _went_wrong(self, k: int, V0: Tensor) -> bool:
         """Whether the last update of epoch ``k`` spoiled the network."""

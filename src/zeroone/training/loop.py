@@ -28,6 +28,7 @@ class Status(StrEnum):
     MAX_ITER = "max_iter"
     EARLY = "early"
     STOPPED = "stopped"
+    FAILED = "failed"  # it ended, but a constant answer would have a lower loss
     DIVERGED = "diverged"
 
 
