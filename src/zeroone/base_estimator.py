@@ -54,7 +54,6 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
     _small_batch: ClassVar[int | None] = None  # of data that fill some, but not too many
     _hidden: tuple[int | str, ...]  # as planned when the network was new
     _learned_by: TrainSettings  # by the last partial_fit
-    _seen: tuple[NDArray[Any], NDArray[Any]]  # the range of each input in all training data
 
     def _store(self, arguments: dict[str, Any]) -> None:
         """Keep the arguments of ``__init__``, given its ``locals()``, as scikit-learn wants it."""
@@ -117,7 +116,6 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
         self.n_active_ = run.record["result"]["active_units"]
         self._hidden = planned
-        self._look_at(X, new=start is None)
         self._learned(y)
         self.__dict__.pop("_learner", None)  # a later partial_fit starts from this network
         return self
@@ -128,7 +126,9 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         """Learn from a checked piece of the data for a network with these outputs."""
         first = not hasattr(self, "network_")
         learner: OnlineLearner | None = self.__dict__.pop("_learner", None)  # set again on success
-        settings = self._settings(X, y, learner)
+        settings = self._settings(X, y, continues=not first)
+        if settings.augment != "none":
+            raise InputError("learning in pieces has no augmentation: change the pieces yourself.")
         fixed = replace(settings, seed=0)  # a random state draws another seed in every call
         if learner is None or fixed != self._learned_by:
             if first:
@@ -147,7 +147,6 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "feature_names_in_"):
             self.network_.name_features(self.feature_names_in_.tolist())
         self.n_active_ = active_units(self.network_)
-        self._look_at(X, new=first)
 
     def __sklearn_tags__(self) -> Any:
         """Declare support for sparse matrices and several targets."""
@@ -176,17 +175,11 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         if not all(isinstance(operator, Dense) for operator in maps):
             raise AttributeError("a convolution shares its weights: inputs have no importances.")
         squares = sum(operator.linear.double().square().sum(dim=0) for operator in maps)
-        low, high = self._seen
-        norms = np.where(low == high, 0.0, np.sqrt(np.asarray(squares)))
+        norms = np.sqrt(np.asarray(squares))
+        if self.network_.scaling.constant is not None:
+            norms[self.network_.scaling.constant] = 0.0
         shares: NDArray[Any] = norms / (norms.sum() or 1.0)
         return shares
-
-    def _look_at(self, X: Any, *, new: bool) -> None:
-        """Keep the range of each input, for inputs that never vary."""
-        low, high = (_row(X.min(axis=0)), _row(X.max(axis=0)))
-        if not new and hasattr(self, "_seen"):  # a pickle of an older version has it not
-            low, high = np.minimum(low, self._seen[0]), np.maximum(high, self._seen[1])
-        self._seen = (low, high)
 
     def _check(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, NDArray[Any]]:
         """Check samples and targets; a column of targets becomes a vector."""
@@ -243,7 +236,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         return weight
 
     def _settings(
-        self, X: Any, y: NDArray[Any] | None = None, learner: OnlineLearner | None = None
+        self, X: Any, y: NDArray[Any] | None = None, *, continues: bool = False
     ) -> TrainSettings:
         parameters = self.get_params(deep=False).items()
         given = {k: value for k, value in parameters if k in SETTINGS and value is not None}
@@ -265,7 +258,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
             by_data["hidden"] = (width, width)
         if self.solver == "stochastic":
             by_data |= self._steps
-        if learner is not None or (self.warm_start and hasattr(self, "network_")):
+        if continues or (self.warm_start and hasattr(self, "network_")):
             by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")
             if self.hidden is None and hasattr(self, "_hidden"):
                 by_data["hidden"] = self._hidden
@@ -298,9 +291,3 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
 def _plain(values: Any) -> Any:
     """Convert tensors to arrays; scikit-learn handles everything else."""
     return as_array(values) if isinstance(values, Tensor) else values
-
-
-def _row(values: Any) -> NDArray[Any]:
-    """Return a row as a vector; one of a sparse matrix is sparse."""
-    dense = values.toarray() if hasattr(values, "toarray") else values
-    return np.asarray(dense).ravel()

@@ -191,6 +191,8 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
     def _sample_weight(self, y: NDArray[Any], given: ArrayLike | None) -> NDArray[Any] | None:
         if self.class_weight is None:
             return super()._sample_weight(y, given)
+        if y.ndim > 1 and isinstance(self.class_weight, str):
+            raise InputError("class_weight='balanced' is for one class per sample.")
         weight = super()._sample_weight(y, 1.0 if given is None else given)
         weighted: NDArray[Any] = weight * compute_sample_weight(self.class_weight, y)
         return weighted

@@ -71,6 +71,8 @@ def test_the_model_file_says_which(tmp_path):
 def test_inputs_that_may_vary_later_stay():
     X, y = inputs(), DIGITS.y[:300]
     pieces = ZeroOneClassifier((20,)).partial_fit(X, y, classes=np.unique(y))
+    assert quantise(pieces.network_).inputs.taken is not None
+    pieces.partial_fit(DIGITS.X.astype(np.uint8), DIGITS.y)
     assert quantise(pieces.network_).inputs.taken is None
     warm = ZeroOneClassifier((20,), epochs=2, warm_start=True).fit(X, y)
     assert quantise(warm.network_).inputs.taken is not None

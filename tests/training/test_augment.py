@@ -147,6 +147,7 @@ class Scaled(torch.nn.Module):
 
 def test_names_and_wrong_results(data):
     assert name_of(partial(noisy)) == name_of(noisy) == f"{__name__}.noisy"
+    assert name_of(partial(noisy, k=2)) == f"{__name__}.noisy, (), {{'k': 2}}"
     assert name_of(Scaled()) == f"{__name__}.Scaled"
     for wrong, found in ((Scaled(), r"\(40, 1, 17, 18\)"), (lambda images: None, "NoneType")):
         with pytest.raises(InputError, match=rf"must return images of shape .*, not {found}\.$"):

@@ -161,7 +161,8 @@ def changing(x):
         (lambda d, X, y: Subset(d, []), "Subset has no samples"),
         (lambda d, X, y: TensorDataset(X), r"pairs \(input, label\), not a tuple of 1"),
         (lambda d, X, y: TensorDataset(X, y, y), "not a tuple of 3"),
-        (lambda d, X, y: TensorDataset(X, X), r"one number or a string, not of shape \(324,\)"),
+        (lambda d, X, y: TensorDataset(X, X), "rows are no probabilities"),
+        (lambda d, X, y: Pairs(X, y, of_label=lambda _: y[:4].reshape(2, 2)), r"shape \(2, 2\)"),
         (lambda d, X, y: Pairs(X, y, of_label=lambda _: None), "or a string, not NoneType"),
         (lambda d, X, y: Pairs(X, y, lambda x: "a.png"), "arrays or numbers, not str: convert"),
         (lambda d, X, y: Pairs(X, y, lambda x: [1, [2]]), "arrays or numbers, not list: convert"),
@@ -177,7 +178,6 @@ def changing(x):
             "in place of a sampler, give a Subset",
         ),
         (lambda d, X, y: DataLoader(d, 40, collate_fn=list), "what collate_fn does"),
-        (lambda d, X, y: DataLoader(d), "batch must be a whole number of at least 8, got 1"),
     ],
 )
 def test_what_cannot_be_read(data, images, make, sentence):

@@ -20,7 +20,6 @@ from zeroone.commands.console import print_table, steps
 from zeroone.commands.figures import mean_flips, plot_methods
 from zeroone.data.load import load_data
 from zeroone.deploy import IntegerModel, quantise
-from zeroone.deploy.exporters import exporters
 from zeroone.nn.network import load
 from zeroone.training import TrainSettings, train
 from zeroone.training.baselines import train_baseline
@@ -149,7 +148,7 @@ def _ship(out: Path, fold: Fold) -> list[str]:
     integers = IntegerModel(quantise(network))
     small = integers.save(out / "digits.safetensors")
     for kind, path in (("c", out / "digits.c"), ("html", out / "draw.html")):
-        exporters()[kind].write(integers.network, path)
+        integers.export(kind, path)
     X = fold[2]
     labels = integers.predict(X)
     same = int((labels == network.predict(X)).sum())

@@ -21,6 +21,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     default_collate,
+    default_convert,
 )
 
 from zeroone.nn.inputs import as_array
@@ -78,6 +79,8 @@ def read_samples(data: Any, report: Report) -> Samples:
             raise _unlike(X[0], rows[0])
         X[len(y) : len(y) + len(rows)] = rows
         y += labels
+        if any(np.shape(label) != np.shape(y[0]) for label in labels):
+            raise InputError("all labels must be alike: some are longer than others.")
         report(len(y), n)
     return Samples(X.reshape(n, -1), y, tuple(X.shape[1:]) if X.ndim == 4 else None, batch)
 
@@ -100,12 +103,12 @@ def _check_loader(loader: DataLoader[Any], n: int) -> None:
     plain = isinstance(sampler, SequentialSampler | RandomSampler) and len(sampler) == n
     if isinstance(sampler, RandomSampler):
         plain = plain and not sampler.replacement
-    if not plain or type(loader.batch_sampler) is not BatchSampler:
+    if not plain or type(loader.batch_sampler or loader) not in (BatchSampler, DataLoader):
         raise InputError(
             "training draws its own batches: in place of a sampler, give a Subset of the data set, "
             "or sample_weight."
         )
-    if loader.collate_fn is not default_collate:
+    if loader.collate_fn not in (default_collate, default_convert):
         raise InputError(
             "training stacks samples itself: let the data set do what collate_fn does."
         )
@@ -164,9 +167,12 @@ def _input(x: Any) -> Tensor:
 def _label(label: Any) -> Any:
     plain = label
     if isinstance(label, Tensor | np.ndarray | np.generic):
-        shape = tuple(label.shape)
-        if np.prod(shape) != 1:
-            raise InputError(f"a label must be one number or a string, not of shape {shape}.")
+        if (
+            label.ndim == 1 and len(label) > 1
+        ):  # probabilities of classes, several labels or several numbers
+            return as_array(label).tolist()
+        if np.prod(tuple(label.shape)) != 1:
+            raise InputError(f"a label must not be of shape {tuple(label.shape)}.")
         plain = label.item()
     if not isinstance(plain, int | float | str):
         raise InputError(f"a label must be a number or a string, not {type(label).__name__}.")

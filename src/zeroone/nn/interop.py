@@ -40,7 +40,7 @@ class ZeroOneModule(Chain):
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
         self.register_buffer("taken", network.scaling.taken)
-        self.ranges = network.scaling.inputs
+        self.ranges, self.constant = network.scaling.inputs, network.scaling.constant
         self.head, self.classes = network.head, list(network.classes)
         self.feature_names = network.feature_names
 
@@ -56,7 +56,9 @@ class ZeroOneModule(Chain):
 
     def as_network(self) -> Network:
         """Return a network with copies of the tensors."""
-        scaling = Scaling(self.centre.clone(), self.scale.clone(), self.taken, self.ranges)
+        scaling = Scaling(
+            self.centre.clone(), self.scale.clone(), self.taken, self.ranges, self.constant
+        )
         network = Network(self.as_layers(), self.head, scaling, self.classes, deepcopy(self.body))
         network.feature_names = self.feature_names
         return network
@@ -73,6 +75,8 @@ def to_torch(network: Network, *, trainable: bool = False) -> ZeroOneModule:
     """
     module = ZeroOneModule(check_network(network)).train(trainable)
     module.layers.requires_grad_(trainable)
+    if trainable:
+        module.constant = None  # inputs may vary in other data
     return module
 
 

@@ -37,6 +37,11 @@ class InputRange:
         team.largest_(both)
         return cls((-both[0]).to(dtype), both[1].to(dtype))
 
+    def widened(self, other: "InputRange") -> "InputRange":
+        """Return the range of both."""
+        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        return InputRange(low, high, self.are_bytes and other.are_bytes)
+
     def fits(self, n_features: int) -> bool:
         """Return whether this is a range of so many features."""
         shapes = self.low.shape == self.high.shape == (n_features,)
@@ -130,6 +135,22 @@ class Scaling:
     def take(self, columns: Tensor) -> "Scaling":
         """Return the scaling that uses only these of the features in use."""
         return replace(self, taken=columns if self.taken is None else self.taken[columns])
+
+    def widened(self, other: "Scaling") -> "Scaling":
+        """Keep centre and scale, but know what more data bring: their range, and what is constant.
+
+        Args:
+            other: a scaling that was fitted to those data.
+
+        """
+        if self.inputs is None or other.inputs is None:
+            return replace(self, inputs=None, constant=None)
+        constant = None
+        if self.constant is not None and other.constant is not None:
+            same = torch.isclose(self.centre.cpu(), other.centre.cpu(), rtol=1e-6)
+            both = self.constant[torch.isin(self.constant, other.constant)]
+            constant = both[same[both]]
+        return replace(self, inputs=self.inputs.widened(other.inputs), constant=constant)
 
     def without_constants(self) -> "Scaling":
         """Return the scaling that leaves out features that never varied, unless none did."""

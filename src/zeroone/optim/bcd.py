@@ -111,7 +111,12 @@ class BCD(Optimizer):
             damping = default_damping(self.total_steps)
         defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
         defaults["weights"] = weights
-        self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
+        self.adam_lr = positive("adam_lr", adam_lr)
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"BCD takes the model itself, not its parameters, and no {type(model).__name__}; "
+                f"zeroone.to_torch(network, trainable=True) makes a module of a zeroone.Network."
+            )
         self.model = inner_model(model)
         self._called, self._eager = model, Eager()
         self.layers = find_layers(self.model)
@@ -135,8 +140,9 @@ class BCD(Optimizer):
             if isinstance(model, nn.parallel.DistributedDataParallel):
                 raise InputError("keep and lam change sizes, which DistributedDataParallel cannot.")
             self.removal = Removal(self, keep, lam)
+        self._window = float(positive("window", window))
         for step in steps.values():
-            step.window.fill_(self.window)
+            step.window.fill_(self._window)
         self.balance = balance
         self._prepare()
 
@@ -160,6 +166,18 @@ class BCD(Optimizer):
                 self.state[kind.weight]["dead"] = dead
         if self.removal is not None:
             self.removal.widths.update(widths)
+
+    @property
+    def window(self) -> float:
+        """The window at the start of the training; ``Step.window`` is the one that has fallen."""
+        return self._window
+
+    @window.setter
+    def window(self, value: float) -> None:
+        wider = float(positive("window", value)) / self._window
+        self._window = float(value)
+        for step in self.observer.steps.values():
+            step.window.mul_(wider)
 
     @property
     def left(self) -> float:
@@ -403,7 +421,7 @@ class BCD(Optimizer):
             "k": self.k,
             "observed": self.observed,
             "window": self.window,
-            "adam_lr": self.adam_lr,
+            "adam_lr": float(self.adam_lr),
             "hidden": sorted(self.hidden),
             "moments": {name: m.tensors() for name, m in self.moments.items()},
             "residuals": {name: m.tensors() for name, m in self.residuals.items()},

@@ -18,7 +18,7 @@ SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
-    """A group of parameters with its settings; schedulers of learning rates are refused."""
+    """A group of parameters with its settings; wrong ones are refused, as are learning rates."""
 
     def __missing__(self, key: str) -> Any:
         _refuse_rate(key)
@@ -26,6 +26,11 @@ class Group(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         _refuse_rate(key)
+        if key in SETTINGS:
+            check_group(self | {key: value})
+            value = value if isinstance(value, str) else float(value)
+        elif key not in ("params", "param_names", "adam"):
+            raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
         super().__setitem__(key, value)
 
 
@@ -71,10 +76,10 @@ def check_group(group: dict[str, Any]) -> None:
     """Check a group's settings."""
     if group.get("adam"):
         return
-    not_negative("move", group["move"])
-    not_negative("head_step", group["head_step"])
-    positive("damping", group["damping"])
-    one_of("weights", group["weights"], WEIGHTS)
+    for name in ("move", "head_step"):
+        not_negative(name, group.get(name, 0))
+    positive("damping", group.get("damping", 1))
+    one_of("weights", group.get("weights", "real"), WEIGHTS)
 
 
 def sort_parameters(

@@ -8,6 +8,7 @@ seed and the epoch, so that a resumed run repeats it. ``register_augmentation`` 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,7 +38,9 @@ def name_of(augment: str | Augmentation) -> str:
     """Return what a record calls an augmentation: its name, or that of its function or class."""
     if isinstance(augment, str):
         return augment
-    made: Any = getattr(augment, "func", augment)  # of a functools.partial
+    if isinstance(augment, partial) and (augment.args or augment.keywords):
+        return f"{name_of(augment.func)}, {augment.args}, {augment.keywords}"
+    made: Any = getattr(augment, "func", augment)  # of a partial
     kind = made if hasattr(made, "__qualname__") else type(made)
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -16,6 +16,7 @@ from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.loop import run as run_loop
 from zeroone.training.runs import describe, open_checkpoint, part_errors
+from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
@@ -53,6 +54,8 @@ def train_baseline(
     """
     if not HEADS[settings.head].targets.one_class:
         raise InputError(f"baselines choose one class per sample, not as head={settings.head!r}.")
+    given = as_arrays(Given(X, y, settings, test, image))
+    X, y, settings, test, image = given
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]

@@ -1,7 +1,6 @@
 """Learning from data that arrive in pieces, without an end: one pass over each piece."""
 
 from copy import deepcopy
-from dataclasses import replace
 
 import torch
 from numpy.typing import ArrayLike
@@ -11,7 +10,9 @@ from zeroone.nn.heads import HEADS
 from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
+from zeroone.nn.scaling import Scaling
 from zeroone.training.epochs import BATCH, BatchPlan, Epochs
+from zeroone.training.loop import Status
 from zeroone.training.runs import make_network
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.trainers import BCDTrainer
@@ -39,7 +40,6 @@ class OnlineLearner:
             raise InputError("learning in pieces is for solver='stochastic'.")
         if settings.stochastic.flash is not None:
             raise InputError("learning in pieces removes no units: flash is for whole trainings.")
-        network.scaling = replace(network.scaling, constant=None)  # later pieces may vary more
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
         codes = network.targets.encode_known(y, network.classes, len(as_array(y)))
@@ -82,9 +82,12 @@ class OnlineLearner:
         plan = BatchPlan.make(part, 1, batch, s.input_dropout or 0.0, self.settings.seed)
         self.pieces += 1
         done = Epochs(self.trainer, part, self.network.scaling, plan).iterate(self.pieces)
-        if done.stop:
+        if done.stop and done.stop[0] is Status.DIVERGED:
             raise InputError(f"training diverged: {done.stop[1]}; take smaller steps.")
         self.network = self.trainer.model
+        self.network.scaling = self.network.scaling.widened(
+            Scaling.fit(part.X, self.network.dtype, "common")
+        )
         return float(done.entry["loss"])
 
     def trained(self) -> Network:

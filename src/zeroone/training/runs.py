@@ -266,7 +266,7 @@ def _start(
         if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
             raise InputError("the network to begin with has other inputs or classes than the data.")
         network = deepcopy(start)
-        network.scaling = replace(network.scaling, constant=None)  # which may vary in these data
+        network.scaling = network.scaling.widened(task.scaling)
         if task.target_scaling is not None:
             task.target_scaling.unfold(network.operators[-1])
     if feature_names is not None:

@@ -1,11 +1,13 @@
 """Data sets of torch as the arrays that training takes."""
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zeroone.data.torch_datasets import Samples, is_torch_data, read_samples
 from zeroone.nn.operators import Shape
 from zeroone.training.settings import TrainSettings
+from zeroone.training.stochastic_settings import LEAST_BATCH
 from zeroone.training.text_progress import Lines
 from zeroone.utils.checks import InputError
 
@@ -33,8 +35,9 @@ def as_arrays(given: Given) -> Given:
         raise InputError("a data set has labels of its own: train(dataset, None, settings).")
     made = _read(given.X, "reading data")
     s = given.settings.stochastic
-    if made.batch is not None and s.batch is None:
-        s = replace(s, batch=min(made.batch, len(made.y)))
+    if made.batch is not None and s.batch is None and made.batch >= LEAST_BATCH:
+        n = len(made.y) - math.ceil(given.settings.validation * len(made.y))
+        s = replace(s, batch=min(made.batch, n))
     settings = replace(given.settings, stochastic=s)
     return Given(made.X, made.y, settings, given.test, given.image or made.image)
 

@@ -28,6 +28,7 @@ from zeroone.utils.memmap import Rows, select_rows, split_rows
 from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.records import source
 
+BLURRED = 0.01  # of a target's deviation, the most that rounding its mean may cost
 Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
 
 
@@ -299,5 +300,12 @@ def _split(
 
 def as_learned(y: Tensor, scaling: TargetScaling | None, dtype: torch.dtype) -> Tensor:
     """Return encoded targets as a network learns them: scaled, in its dtype; class numbers stay."""
-    y = y if scaling is None else scaling.apply(y)
+    if scaling is not None:
+        blurred = scaling.centre.abs() * torch.finfo(dtype).eps > BLURRED * scaling.scale
+        for column in blurred.nonzero().flatten()[:1]:
+            raise InputError(
+                f"y varies by {scaling.scale[column]:.3g} around {scaling.centre[column]:.3g}, too "
+                f"little for {dtype}: subtract a constant from y, or train in float64."
+            )
+        y = scaling.apply(y)
     return y.to(dtype) if y.is_floating_point() else y
