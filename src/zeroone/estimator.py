@@ -50,7 +50,8 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
             preset's or the solver's.
         device: where ``fit`` trains, 'cpu' or a GPU such as 'cuda'; None takes 'cpu'. The fitted
             network is on the CPU.
-        threads: torch's CPU threads while it fits or predicts; None keeps torch's choice.
+        threads: torch's CPU threads while it fits or predicts; None fits small layers with one
+            thread, and otherwise keeps torch's choice.
         preset: 'paper' for the printed settings, with their solver and head.
         image_shape: (channels, height, width) or (height, width) of a sample, for convolutions; X
             may then have these axes.

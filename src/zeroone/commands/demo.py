@@ -92,7 +92,7 @@ def demo(
 def _folds(seed: int) -> Iterator[Fold]:
     """Cut all digits into training and test parts: each sample is once in a test part."""
     X, y = load_data("digits").everything
-    X = X.astype(np.uint8)  # pixels from 0 to 16: the exported code then takes bytes
+    X = (X * (255 / 16)).round().astype(np.uint8)  # the code and the page to draw on take bytes
     order = np.random.default_rng(seed).permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]  # so that classes spread evenly
     for fold in range(FOLDS):

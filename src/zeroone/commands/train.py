@@ -77,6 +77,8 @@ def train(
         with team.agree():
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
+        if threads is None and not backbone:
+            set_threads(chosen.threads_for(split.X.shape[1]))
         place = {"out": out, "name": data, "team": team}
         place |= {"resume": resume, "overwrite": overwrite}
         run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)

@@ -167,12 +167,11 @@ def _input(x: Any) -> Tensor:
 def _label(label: Any) -> Any:
     plain = label
     if isinstance(label, Tensor | np.ndarray | np.generic):
-        if (
-            label.ndim == 1 and len(label) > 1
-        ):  # probabilities of classes, several labels or several numbers
+        shape = tuple(label.shape)
+        if len(shape) == 1 and shape != (1,):  # probabilities, several labels or numbers
             return as_array(label).tolist()
-        if np.prod(tuple(label.shape)) != 1:
-            raise InputError(f"a label must not be of shape {tuple(label.shape)}.")
+        if np.prod(shape) != 1:
+            raise InputError(f"a label must not be of shape {shape}.")
         plain = label.item()
     if not isinstance(plain, int | float | str):
         raise InputError(f"a label must be a number or a string, not {type(label).__name__}.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
 SOLVERS = tuple(SOLVER_SETTINGS)
 HIDDEN = (256, 256)
+BATCH, SMALL = 256, 2**24  # samples; multiply-adds of a product that one thread computes at once
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,13 @@ class TrainSettings:
             **{k: v for k, v in options.items() if k in common},
             **{solver: replace(getattr(base, solver), **chosen)},
         )
+
+    def threads_for(self, n_features: int) -> int | None:
+        """Return 1 if layers are so small that more threads would only wait, else None."""
+        widths = [n_features, *(plan.units for plan in self.plans)]
+        dense = self.solver == "stochastic" and not any(plan.kernel for plan in self.plans)
+        small = all(BATCH * a * b <= SMALL for a, b in pairwise(widths))
+        return 1 if dense and small else None
 
     def describe(self) -> dict[str, Any]:
         """Return all settings that affect the result, without those of the other solver."""

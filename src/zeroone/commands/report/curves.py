@@ -1,6 +1,7 @@
 """Which curves of the runs the page draws."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from zeroone.commands.report.charts import Series, line_chart
@@ -19,8 +20,12 @@ def shared_charts(runs: Sequence[Run]) -> list[str]:
             dashed, name = part == "train", f"{run.name}: {part}"
             errors.append(_curve(run, name, f"{part}_error", colour, factor=100, dashed=dashed))
         losses.append(_curve(run, run.name, "loss", colour))
+    least = min((value for line in errors for value in line.y if value), default=1)
+    errors = [replace(x, y=[least / 2 if v == 0 else v for v in x.y]) for x in errors]
     charts = [
-        line_chart("Error (dashed: training)", x_label, "%", errors, log=True),
+        line_chart(
+            "Error (dashed: training; 0 is the bottom line)", x_label, "%", errors, log=True
+        ),
         line_chart("Loss", x_label, "loss", losses, log=True),
         *_noise_charts(runs),
     ]

@@ -21,6 +21,7 @@ from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
+ALIGNED = 32  # bytes: compilers for larger processors begin tables at multiples of it
 WORD = 32  # bits that the code counts at a time
 TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "int32", "uint16", "uint32")}
 SUFFIXES = {"uint32": "u", "float32": "f"}
@@ -187,6 +188,7 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     for layer in layers:
         tables |= layer.tables
     code = sum(CODE[function] for function in uses) + _code_around(network, layers)
+    code += sum(-values.nbytes % ALIGNED for values in tables.values())
     size = Size(
         constants=sum(values.nbytes for values in tables.values()),
         code=code + sum(4 + len(str(label).encode()) + 1 for label in network.classes),
