@@ -22,7 +22,7 @@ SHARED = {
     "data_dir": "Folder of the data sets (default: $ZEROONE_DATA, else the platform's cache).",
     "label": "The label column of a .csv file (default: the last).",
     "json": "Write the numbers to this file.",
-    "threads": "CPU threads (default: all cores).",
+    "threads": "CPU threads (default: all cores; zeroone train: one for small layers).",
     "quiet": "Show no progress.",
 }
 ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)")
