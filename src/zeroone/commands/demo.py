@@ -26,7 +26,7 @@ from zeroone.training.baselines import train_baseline
 from zeroone.training.runs import MODEL, RECORD
 from zeroone.utils.checks import need_extra
 from zeroone.utils.records import write_record
-from zeroone.utils.storage import make_folder
+from zeroone.utils.storage import make_folder, replacing
 
 FOLDS = 5
 HIDDEN = (128, 128)  # the classifier's own choice for so many samples
@@ -76,9 +76,10 @@ def demo(
     TrainSettings(seed=seed)  # refuses a wrong seed before anything is written
     records: dict[str, list[dict[str, Any]]] = {}
     with output_folder(out):
+        data = _write_fold(next(_folds(seed)), out / "digits.npz")
         for name in (*RUNS, *BASELINES):
             with steps(name, FOLDS, quiet=quiet) as done:
-                records[name] = list(_cross_validate(name, out / _as_folder(name), seed, done))
+                records[name] = list(_cross_validate(name, data, seed, done))
         print_table(_table(records))
         figure = plot_methods(records, out / "demo.png")
         shipped = _ship(out, next(_folds(seed)))
@@ -101,12 +102,22 @@ def _folds(seed: int) -> Iterator[Fold]:
         yield X[rest], y[rest], X[test], y[test]
 
 
+def _write_fold(fold: Fold, path: Path) -> Path:
+    """Write the data of a fold for the report, which shows mistakes and weights as images."""
+    X, y, X_test, y_test = fold
+    X, X_test = X.reshape(-1, 8, 8), X_test.reshape(-1, 8, 8)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, X=X, y=y, X_test=X_test, y_test=y_test)
+    return path
+
+
 def _cross_validate(
-    name: str, folder: Path, seed: int, done: Callable[[str], None]
+    name: str, data: Path, seed: int, done: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """Train on every fold; keep the record and the model of the first one."""
+    """Train on every fold; keep the record and the model of the first one beside its data."""
+    folder = data.parent / _as_folder(name)
     for number, (X, y, *test) in enumerate(_folds(seed)):
-        given: dict[str, Any] = {"test": tuple(test), "name": "digits"}
+        given: dict[str, Any] = {"test": tuple(test), "name": str(data)}
         settings = TrainSettings.from_options(**RUNS.get(name, {}), hidden=HIDDEN, seed=seed)
         if name in BASELINES:
             _, record = train_baseline(X, y, BASELINES[name], settings, **given)
