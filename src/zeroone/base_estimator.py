@@ -94,7 +94,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         planned = settings.layers
         if start is not None and self.keep is None:
             settings = replace(settings, hidden=None)  # units that were removed stay removed
-        with using_threads(self.threads or settings.threads_for(X.shape[1])):
+        with using_threads(self._threads(settings, X)):
             run = train(
                 X,
                 y,
@@ -138,7 +138,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
                 plain = replace(settings.stochastic, lam=0.0, keep=None, flash=None)
                 settings = replace(settings, stochastic=plain)
                 learner = OnlineLearner(deepcopy(self.network_), settings, y)
-        with using_threads(self.threads or settings.threads_for(X.shape[1])):
+        with using_threads(self._threads(settings, X)):
             loss = learner.learn(X, y, self._sample_weight(y, sample_weight))
         before = [] if first else self.loss_curve_
         self._learner, self._learned_by = learner, fixed
@@ -281,6 +281,9 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
             )
             batch = n if n >= LEAST_BATCH else None
         return replace(settings, stochastic=replace(settings.stochastic, batch=batch))
+
+    def _threads(self, settings: TrainSettings, X: Any) -> int | None:
+        return settings.threads_for(X.shape[1]) if self.threads is None else self.threads
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):

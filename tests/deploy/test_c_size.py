@@ -55,7 +55,7 @@ def test_flash_and_ram_are_those_of_the_compiled_object(name, how, tmp_path):
     network = network_of(name, floats=how == "floats", signs=how == "signs")
     size = size_of(network)
     flash, ram = compiled(network, tmp_path)
-    assert flash <= size.flash <= 1.02 * flash + 500
+    assert flash <= size.flash <= 1.02 * flash + 550
     assert size.ram <= ram <= size.ram + 32 * 6  # aligned
 
 

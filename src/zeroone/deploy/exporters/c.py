@@ -21,7 +21,7 @@ from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
-ALIGNED = 32  # bytes: compilers for larger processors begin tables at multiples of it
+ALIGNED = 16  # bytes: compilers for larger processors begin tables at such multiples
 WORD = 32  # bits that the code counts at a time
 TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "int32", "uint16", "uint32")}
 SUFFIXES = {"uint32": "u", "float32": "f"}
