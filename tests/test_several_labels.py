@@ -103,3 +103,20 @@ def test_what_it_refuses(data, fitted, command, tmp_path):
     rows = [list(map(int, line.split())) for line in out.splitlines()]
     assert np.array_equal(rows, fitted.predict(X))
     assert "probabilities" in (tmp_path / "a.json").read_text()
+
+
+def test_files_hold_several_labels_and_numbers(command, tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(80, 4))
+    several, numbers = (inputs[:, :3] > 0).astype(int), 3 * inputs[:, :2]
+    for y, head, line in ((several, "logistic", "1 0 1"), (numbers, "linear", None)):
+        np.savez(tmp_path / "data.npz", X=inputs, y=y)
+        words = ("--head", head, "--hidden", "16", "--out", head, "--quiet")
+        assert command("train", "--data", "data.npz", *words)[0] == 0
+        code, out, _ = command("predict", head, "--data", "data.npz")
+        assert (code, len(out.splitlines())) == (0, 80)
+        assert all(len(row.split()) == y.shape[1] for row in out.splitlines())
+        assert line is None or line in out
+        assert command("evaluate", head, "--data", "data.npz")[0] == 0
+    code, _, err = command("export", "linear", "--to", "c", "--out", "n.c", "--data", "data.npz")
+    assert (code, "only networks that choose one class" in err) == (2, True)

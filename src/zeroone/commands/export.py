@@ -38,8 +38,11 @@ def export(
     source = model_file(model)
     check_output(out, source, data)
     shape = _shape(image)
-    split = None if data is None else load_data(data, data_dir=data_dir, label=label)
-    for line in as_integers(load(source), split).export(to, out, shape):
+    network = load(source)
+    continuous, split = network.targets.are_numbers, None
+    if data is not None:
+        split = load_data(data, data_dir=data_dir, label=label, numbers=continuous)
+    for line in as_integers(network, split).export(to, out, shape):
         print(printable(line))
 
 

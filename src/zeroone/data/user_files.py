@@ -41,17 +41,20 @@ class Table:
 def load_npz(path: Path) -> Split:
     """Load X, y and perhaps X_test, y_test.
 
-    X is a matrix, or images: (N, height, width) or (N, channels, height, width).
+    X is a matrix, or images: (N, height, width) or (N, channels, height, width). y is a vector, or
+    a matrix: probabilities of classes, several labels or several numbers, as the head takes them.
     """
     arrays = read_npz(path, needed=("X", "y"))
     if ("X_test" in arrays) != ("y_test" in arrays):
         raise InputError(f"{path} has only one of X_test and y_test.")
     for name, array in arrays.items():
         kind = name.removesuffix("_test")
-        if (kind == "X" and array.ndim not in (2, 3, 4)) or (kind == "y" and array.ndim != 1):
+        if (kind == "X" and array.ndim not in (2, 3, 4)) or (
+            kind == "y" and array.ndim not in (1, 2)
+        ):
             raise InputError(
                 f"{path}: {name} has shape {array.shape}; X must be a matrix with one sample a "
-                f"row, or images, and y a vector."
+                f"row, or images, and y a vector or a matrix."
             )
     X, X_test = arrays["X"], arrays.get("X_test")
     if X_test is not None and X_test.shape[1:] != X.shape[1:]:

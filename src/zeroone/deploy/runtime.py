@@ -145,18 +145,7 @@ class IntegerModel:
         return write_integers(self.network, Path(path))
 
     def export(self, to: str, path: str | Path, image: Shape | None = None) -> list[str]:
-        """Write the model as C ("c"), ONNX ("onnx") or a web page ("html").
-
-        Args:
-            to: The format, or the name of a registered exporter.
-            path: The file: .c, .onnx or .html.
-            image: For html, the channels, height and width of a sample; () if samples are no
-                images; None guesses.
-
-        Returns:
-            Lines that describe what was written.
-
-        """
+        """Write the model in another format: see ``Network.export``."""
         return self.network.export(to, path, image)
 
     def __getstate__(self) -> dict[str, Any]:
