@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
@@ -33,7 +34,7 @@ FEW, MANY = 4, 20_000  # small batches and samples between which batches are sma
 TINY = 1_000  # numbers in X up to which float64 costs no time worth mentioning
 
 
-class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
+class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A 0/1 network with scikit-learn's ``fit``; a subclass says what it predicts."""
 
     network_: Network
@@ -50,27 +51,27 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any
     preset: str | None = None
     _widths: ClassVar[dict[int, float]]  # units of both layers by default: the most samples
-    _steps: ClassVar[dict[str, float]] = {}  # settings of the stochastic solver by default
+    _solver_defaults: ClassVar[dict[str, float]] = {}  # of the stochastic solver
     _small_batch: ClassVar[int | None] = None  # of data that fill some, but not too many
     _hidden: tuple[int | str, ...]  # as planned when the network was new
-    _learned_by: TrainSettings  # by the last partial_fit
+    _piece_settings: TrainSettings  # by the last partial_fit
 
     def _store(self, arguments: dict[str, Any]) -> None:
         """Keep the arguments of ``__init__``, given its ``locals()``, as scikit-learn wants it."""
         for name in self._get_param_names():
             setattr(self, name, arguments[name])
 
+    @abstractmethod
     def _check_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Refuse targets that the estimator does not learn."""
-        raise NotImplementedError
 
-    def _learned(self, y: NDArray[Any]) -> None:
+    @abstractmethod
+    def _keep_targets(self, y: NDArray[Any]) -> None:
         """Keep what ``fit`` found out about the targets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _head(self, y: NDArray[Any] | None) -> str | None:
         """Return the head that these targets need; None takes that of the parameters."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train on samples X, one per row, with targets y.
@@ -116,11 +117,11 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
         self.n_active_ = run.record["result"]["active_units"]
         self._hidden = planned
-        self._learned(y)
+        self._keep_targets(y)
         self.__dict__.pop("_learner", None)  # a later partial_fit starts from this network
         return self
 
-    def _learn(
+    def _fit_piece(
         self, X: Any, y: Any, known: Sequence[Any] | NDArray[Any], sample_weight: ArrayLike | None
     ) -> None:
         """Learn from a checked piece of the data for a network with these outputs."""
@@ -130,7 +131,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         if settings.augment != "none":
             raise InputError("learning in pieces has no augmentation: change the pieces yourself.")
         fixed = replace(settings, seed=0)  # a random state draws another seed in every call
-        if learner is None or fixed != self._learned_by:
+        if learner is None or fixed != self._piece_settings:
             if first:
                 learner = OnlineLearner.begin(X, y, known, settings, self._image())
                 self._hidden = settings.layers
@@ -141,7 +142,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
         with using_threads(self._threads(settings, X)):
             loss = learner.learn(X, y, self._sample_weight(y, sample_weight))
         before = [] if first else self.loss_curve_
-        self._learner, self._learned_by = learner, fixed
+        self._learner, self._piece_settings = learner, fixed
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
         self.network_, self.status_ = learner.trained(), "stopped"
         if hasattr(self, "feature_names_in_"):
@@ -257,7 +258,7 @@ class ZeroOneEstimator(BaseEstimator):  # type: ignore[misc]
             width = next(units for units, most in self._widths.items() if X.shape[0] <= most)
             by_data["hidden"] = (width, width)
         if self.solver == "stochastic":
-            by_data |= self._steps
+            by_data |= self._solver_defaults
         if continues or (self.warm_start and hasattr(self, "network_")):
             by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")
             if self.hidden is None and hasattr(self, "_hidden"):

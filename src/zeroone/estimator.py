@@ -144,7 +144,7 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
         known = known if classes is None else np.unique(np.asarray(classes))
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
-        self._learn(X, y, known, sample_weight)
+        self._fit_piece(X, y, known, sample_weight)
         self.classes_ = known
         return self
 
@@ -182,7 +182,7 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
     def _labels(self, y: NDArray[Any]) -> NDArray[Any]:
         return np.unique(y) if y.ndim == 1 else np.arange(y.shape[1])
 
-    def _learned(self, y: NDArray[Any]) -> None:
+    def _keep_targets(self, y: NDArray[Any]) -> None:
         self.classes_ = self._labels(y)
 
     def _head(self, y: NDArray[Any] | None) -> str | None:
@@ -213,7 +213,7 @@ class ZeroOneRegressor(RegressorMixin, ZeroOneEstimator):  # type: ignore[misc]
 
     # Chosen by cross-validation on make_friedman1(2000, noise=1, random_state=7).
     _widths: ClassVar[dict[int, float]] = {512: math.inf}
-    _steps: ClassVar[dict[str, float]] = {
+    _solver_defaults: ClassVar[dict[str, float]] = {
         "move": 0.16,
         "window": 0.5,
         "damping": 0.3,
@@ -265,13 +265,13 @@ class ZeroOneRegressor(RegressorMixin, ZeroOneEstimator):  # type: ignore[misc]
 
         """
         X, y = self._check(X, y, reset=not hasattr(self, "network_"))
-        self._learn(X, y, range(1 if y.ndim == 1 else y.shape[1]), sample_weight)
+        self._fit_piece(X, y, range(1 if y.ndim == 1 else y.shape[1]), sample_weight)
         return self
 
     def _check_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(y, dtype=np.float64)
 
-    def _learned(self, y: NDArray[Any]) -> None:
+    def _keep_targets(self, y: NDArray[Any]) -> None:
         """Nothing: the network knows its outputs."""
 
     def _head(self, y: NDArray[Any] | None) -> str | None:  # noqa: ARG002

@@ -19,7 +19,7 @@ from paper.matrix.run import execute
 from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, summarise
 from paper.matrix.workers import Ended
-from zeroone.nn.network import load
+from zeroone.nn.network_file import load
 from zeroone.utils.checks import InputError
 
 

@@ -20,7 +20,7 @@ from zeroone.commands.console import print_table, steps
 from zeroone.commands.figures import mean_flips, plot_methods
 from zeroone.data.load import load_data
 from zeroone.deploy import IntegerModel, quantise
-from zeroone.nn.network import load
+from zeroone.nn.network_file import load
 from zeroone.training import TrainSettings, train
 from zeroone.training.baselines import train_baseline
 from zeroone.training.runs import MODEL, RECORD
@@ -165,7 +165,7 @@ def _ship(out: Path, fold: Fold) -> list[str]:
     same = int((labels == network.predict(X)).sum())
     each = _microseconds(lambda: integers.predict(X[:1]))
     lines = [
-        f"Shipped, {SHIPPED}: {small.stat().st_size / 1e3:.0f} kB in int8, {each:.0f} us for one "
+        f'Shipped "{SHIPPED}": {small.stat().st_size / 1e3:.0f} kB in int8, {each:.0f} us for one '
         f"sample in Python, {same} of {len(X)} labels of the first fold as in float32."
     ]
     in_c = _run_c(out / "digits.c", X)

@@ -22,9 +22,11 @@ from zeroone.deploy.integer_form import (
     weight_bits,
 )
 from zeroone.deploy.runtime import IntegerModel
+from zeroone.nn.labels import is_text
 from zeroone.nn.layers import MOST_SIDE, naming
-from zeroone.nn.network import Network, are_labels, head_of, is_text
-from zeroone.nn.network import load as load_network
+from zeroone.nn.network import Network
+from zeroone.nn.network_file import are_labels, head_of
+from zeroone.nn.network_file import load as load_network
 from zeroone.nn.pooling import POOLS
 from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors

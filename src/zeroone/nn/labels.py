@@ -82,3 +82,12 @@ def is_real_text(array: NDArray[Any]) -> bool:
     code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
     codes = np.ascontiguousarray(array).reshape(-1).view(code)
     return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
+
+
+def is_text(label: Any) -> bool:
+    """Return whether a label can be encoded as UTF-8; a lone surrogate cannot."""
+    try:
+        str(label).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -16,12 +16,12 @@ from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
 from zeroone.training.callbacks import Callback
 from zeroone.training.loop import Iteration, Status, Stop
+from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import ModuleTrainer
 from zeroone.training.training_data import Subset
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Share, Team
 
-BATCH = 256
 HEAVIEST = 2.0  # the most a sample may weigh in one batch, if other batches can share it
 LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # from so many samples on, batches are so large

@@ -11,10 +11,11 @@ from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
-from zeroone.training.epochs import BATCH, BatchPlan, Epochs
+from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.loop import Status
 from zeroone.training.runs import make_network
 from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset, TrainingData, as_learned, fit_scaling
 from zeroone.utils.checks import InputError

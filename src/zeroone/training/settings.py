@@ -13,14 +13,14 @@ from zeroone.nn.heads import HEADS
 from zeroone.nn.layers import LayerPlan, check_skips
 from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS, Augmentation, name_of
-from zeroone.training.stochastic_settings import RETIRED, StochasticSettings
+from zeroone.training.stochastic_settings import BATCH, RETIRED, StochasticSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SOLVER_SETTINGS: dict[str, type] = {"stochastic": StochasticSettings, "exact": ExactSettings}
 SOLVERS = tuple(SOLVER_SETTINGS)
 HIDDEN = (256, 256)
-BATCH, SMALL = 256, 2**24  # samples; multiply-adds of a product that one thread computes at once
+SMALL = 2**24  # multiply-adds of a product that one thread computes at once
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from zeroone.utils.checks import (
     share,
 )
 
+BATCH = 256  # samples, by default
 LEAST_BATCH = 8  # samples: a unit's scale is taken from the batch
 
 # Settings of earlier versions and their replacements.

@@ -14,7 +14,7 @@ from zeroone.commands.report.evaluation import Evaluation, evaluate
 from zeroone.commands.report.images import signed_pixels, weight_images
 from zeroone.commands.report.templates import load_template
 from zeroone.data.load import load_data
-from zeroone.nn.network import load
+from zeroone.nn.network_file import load
 from zeroone.pretraining import InitialSettings, train_on_body
 from zeroone.training import TrainSettings, train
 from zeroone.training.text_progress import percent

@@ -8,7 +8,8 @@ from zeroone.commands.report.evaluation import Evaluation, evaluate, strongest_i
 from zeroone.commands.report.images import weight_images
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split, stratified_cut
-from zeroone.nn.network import Network, load
+from zeroone.nn.network import Network
+from zeroone.nn.network_file import load
 from zeroone.training.runs import MODEL, RECORD
 from zeroone.training.training_data import Subset, known_part
 from zeroone.utils.checks import InputError

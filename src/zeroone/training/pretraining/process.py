@@ -20,7 +20,8 @@ from zeroone.baselines.networks import FloatNetwork
 from zeroone.data.shards import Shards
 from zeroone.nn.backbones import Backbone, check_image
 from zeroone.nn.heads import make_head
-from zeroone.nn.network import Network, load
+from zeroone.nn.network import Network
+from zeroone.nn.network_file import load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train

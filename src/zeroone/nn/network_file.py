@@ -1,0 +1,113 @@
+"""Read networks from the files that ``Network.save`` writes; refuse anything else."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zeroone.nn.backbones import Backbone
+from zeroone.nn.heads import Head, make_head
+from zeroone.nn.labels import is_text
+from zeroone.nn.layers import MOST_SIDE, Layer, naming
+from zeroone.nn.network import BATCH_NUMBERS, FORMAT_VERSION, Network
+from zeroone.nn.operators import OPERATORS, Operator
+from zeroone.nn.pooling import make_pool
+from zeroone.nn.scaling import InputRange, Scaling
+from zeroone.utils.checks import InputError, count
+from zeroone.utils.storage import read_model
+
+
+def load(path: str | Path) -> Network:
+    """Read a network that ``Network.save`` wrote; refuse anything else in one sentence."""
+    header, tensors = read_model(Path(path), FORMAT_VERSION)
+    try:
+        layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
+        head = head_of(header)
+        scaling = _build_scaling(header, tensors)
+        _check_loaded(path, tensors, scaling, header["classes"])
+        body = None
+        if "body" in header:
+            own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
+            body = Backbone.rebuild(header["body"], own)
+        network = Network(layers, head, scaling, header["classes"], body)
+        if "features" in header:
+            network.name_features(header["features"])
+        return network
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise InputError(f"{path} is not a complete zeroone model ({error!r}).") from None
+
+
+def head_of(header: dict[str, Any]) -> Head:
+    """Build the head that a model file describes."""
+    about = header["head"]
+    return make_head(about["kind"], about.get("margin", 0.0), about.get("smoothing", 0.0))
+
+
+def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
+    centre, ranges = tensors["scaling.centre"], None
+    chosen = {}
+    for key in ("taken", "constant"):
+        if key in header:
+            numbers = [count("the number of an input", k, least=0) for k in header[key]]
+            chosen[key] = torch.tensor(numbers, dtype=torch.long)
+    if header.get("bytes"):
+        low = torch.zeros_like(centre)
+        ranges = InputRange(low, low + 255, are_bytes=True)
+    elif "scaling.low" in tensors:
+        ranges = InputRange(tensors["scaling.low"], tensors["scaling.high"])
+    return Scaling(centre, tensors["scaling.scale"], inputs=ranges, **chosen)
+
+
+def _check_loaded(
+    path: str | Path, tensors: dict[str, Tensor], scaling: Scaling, classes: Any
+) -> None:
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
+        raise InputError(f"{path} mixes number formats, or uses another than float32 or float64.")
+    if scaling.centre.ndim != 1 or not scaling.fits(len(scaling.centre)):
+        raise InputError(f"{path} has a scaling whose scales are not positive, or not as many.")
+    if not are_labels(classes):
+        raise InputError(f"{path} has class labels that are not plain and distinct.")
+
+
+def are_labels(classes: Any) -> bool:
+    """Return whether class labels from a file are numbers or valid text, and distinct."""
+    plain = isinstance(classes, list) and all(isinstance(c, int | float | str) for c in classes)
+    return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
+
+
+def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
+    where = f"layer {i + 1}"  # as people count; the names of tensors begin with 0
+    operator = _operator(layer, tensors[f"layers.{i}.weight"], where)
+    pool = layer.get("pool", {"kind": "none", "size": 1})
+    with naming(where):
+        built = Layer(operator, make_pool(pool["kind"], pool["size"]))
+    if "shortcut" in layer:
+        weight = tensors[f"layers.{i}.shortcut"]
+        built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of {where}")
+        built.skip = count(f"the skip of {where}", layer["shortcut"]["skip"], least=2)
+    return built
+
+
+def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
+    kind = OPERATORS.get(described["kind"])
+    if kind is None:
+        raise InputError(f"{name} is of the unknown kind {described['kind']!r}.")
+    bias, size = bool(described["bias"]), described["in"]
+    shape_in = (size,) if isinstance(size, int) else tuple(size)
+    geometry = {
+        key: count(f"the {key} of {name}", described[key], least=key != "padding", most=MOST_SIDE)
+        for key in kind.geometry
+    }
+    shape = (described["out"], kind.n_columns(shape_in, **geometry) + bias)
+    if tuple(weight.shape) != shape:
+        raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
+    with naming(name):
+        operator = kind(weight, shape_in, bias, **geometry)
+    if math.prod(operator.shape_out) > BATCH_NUMBERS:
+        raise InputError(f"{name} is too large: {operator.shape_out}.")
+    return operator
