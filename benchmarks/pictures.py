@@ -92,10 +92,15 @@ def draw_filters(path: Path) -> None:
     plt.close(figure)
 
 
-if __name__ == "__main__":
+def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--out", type=Path, default=Path("docs/images"))
     mpl.use("Agg")
     folder = arguments.parse_args().out
     draw_flips(folder / "flips.png")
     draw_filters(folder / "filters.png")
+    print(f"{folder}: flips.png, filters.png")
+
+
+if __name__ == "__main__":
+    main()

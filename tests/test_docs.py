@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from zeroone.data.registry import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PART = re.compile(r"^```python\n(.*?)^```|^    (zeroone [a-z][^\n]*)$", re.DOTALL | re.MULTILINE)
+PART = re.compile(
+    r"^```(python|c)\n(.*?)^```|^    ((?:zeroone [a-z]|gcc |\./)[^\n]*)$", re.DOTALL | re.MULTILINE
+)
 COMMAND = re.compile(r"^    (zeroone [a-z].*)$", re.MULTILINE)
 
 
@@ -35,7 +39,8 @@ def pages_with(pattern):
 def test_pages_run(page, command, tmp_path, monkeypatch):
     """Run the blocks and the commands of a page from top to bottom, on small data.
 
-    Commands that measure or reproduce take minutes to hours: ``test_commands_exist`` parses them.
+    Commands that measure or reproduce take minutes to hours: ``test_long_commands.py`` runs them.
+    A program in C is the page's ``main.c``.
     """
     monkeypatch.setattr("zeroone.training.epochs.LEAST_BATCHES", 1)
     for name in ("digits", "mnist"):
@@ -44,9 +49,14 @@ def test_pages_run(page, command, tmp_path, monkeypatch):
     prepare(tmp_path, text)
     rng = np.random.default_rng(0)
     given = {"X": rng.integers(0, 255, (40, 784)).astype(np.uint8), "y": np.arange(40) % 4}
-    for block, line in PART.findall(text):
-        if block:
+    for language, block, line in PART.findall(text):
+        if language == "python":
             exec(compile(block, str(page), "exec"), given)
+        elif language == "c":
+            Path("main.c").write_text(block)
+        if line.startswith(("gcc", "./")):
+            assert shutil.which("gcc") is None or subprocess.call(line, shell=True) == 0, line
+            continue
         for one in filter(None, line.split("&&")):
             words = shlex.split(one, comments=True)[1:]
             if words[0] not in ("bench", "matrix", "reproduce") and "..." not in words:

@@ -50,16 +50,23 @@ def tone(word, _voice, rng):
     return np.sin(2 * np.pi * hertz * np.arange(8000) / 16000)
 
 
-def test_speech(tmp_path, monkeypatch, capsys):
-    """Tones in place of words: folder, spectra, training, and the labels of the C program."""
-    monkeypatch.chdir(tmp_path)
+def make_tones(monkeypatch):
+    """Fill the folder ``speech`` with tones in place of words, and return the words."""
     make = main_of("make_speech.py")
     words, voices = ["yes", "no", "up"], {"training": "a b c", "validation": "d", "testing": "e"}
     patches = {"speak": tone, "WORDS": " ".join(words), "VOICES": voices}
     for name, value in patches.items():
         monkeypatch.setitem(make.__globals__, name, value)
-    monkeypatch.setattr(shutil, "which", lambda name: name)
-    make(Path("speech"), takes=6)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "which", lambda name: name)
+        make(Path("speech"), takes=6)
+    return words
+
+
+def test_speech(tmp_path, monkeypatch, capsys):
+    """Tones in place of words: folder, spectra, training, and the labels of the C program."""
+    monkeypatch.chdir(tmp_path)
+    words = make_tones(monkeypatch)
     recognise = main_of("speech.py")
     found = recognise.__globals__["read_words"](Path("speech"))
     assert [len(y) for _, y in found.values()] == [54, 18, 18]
