@@ -55,6 +55,18 @@ def test_a_resumed_run_goes_on_with_its_file(tmp_path, monkeypatch):
     assert [int(row["iteration"]) for row in read(path)] == [1, 2, 3, 4]
 
 
+def test_a_value_that_comes_later_gets_a_column(tmp_path):
+    class Late(Callback):
+        def on_iteration(self, entry, model):
+            if entry["iteration"] > 2:
+                entry["mine"] = 10 * entry["iteration"]
+
+    run(tmp_path, Late(), CSVLogger(tmp_path / "log.csv"))
+    rows = read(tmp_path / "log.csv")
+    assert [row["mine"] for row in rows] == ["", "", "30", "40"]
+    assert [row["iteration"] for row in rows] == ["1", "2", "3", "4"]
+
+
 def test_a_line_that_a_crash_cut_is_left_out(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("iteration,loss\n1,0.5\n2,0.4\n3,0.3\n4,0.2,9\n1")

@@ -77,10 +77,15 @@ class CSVLogger(Callback):
         if not done:
             self.columns, rows = [], []
         kept = {k: row for row in rows if (k := _number(row.get("iteration"))) <= done}
-        lines = [self.columns] if self.columns else []
-        lines += [[kept[k][name] for name in self.columns] for k in sorted(kept)]
+        self._write([kept[k] for k in sorted(kept)])
+
+    def _write(self, rows: list[dict[str, str]]) -> None:
+        """Replace the file by a header and these lines."""
         with replacing(self.path) as temporary, temporary.open("w", newline="") as file:
-            csv.writer(file).writerows(lines)
+            writer = csv.DictWriter(file, self.columns)
+            if self.columns:
+                writer.writeheader()
+            writer.writerows(rows)
 
     def _rows(self) -> list[dict[str, str]]:
         """Read the complete lines of an earlier log; raise an error for any other file."""
@@ -97,16 +102,15 @@ class CSVLogger(Callback):
         return [row for row in reader if None not in row and None not in row.values()]
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """Append a line."""
+        """Append a line; a value with a new name gets a column, empty in earlier lines."""
         numbers = flat_numbers(entry)
-        first = not self.columns
-        self.columns = self.columns or list(numbers)
         try:
+            if new := [name for name in numbers if name not in self.columns]:
+                rows = self._rows()
+                self.columns += new
+                self._write(rows)
             with self.path.open("a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
-                if first:
-                    writer.writeheader()
-                writer.writerow(numbers)
+                csv.DictWriter(file, self.columns).writerow(numbers)
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}.") from None
 
