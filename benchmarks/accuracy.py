@@ -5,7 +5,7 @@
 Suites: ``mlp`` (MNIST and Fashion-MNIST, 784-1000-1000-10), ``small`` (digits, breast cancer with
 the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``rules`` (every U
 rule on MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to
-end), ``features`` (MNIST and Fashion-MNIST, 576-2000-2000-10 on a body after an initial process),
+end), ``features`` (MNIST and Fashion-MNIST, 576-2000-2000-10 on a backbone after pretraining),
 ``cifar10`` and ``cifar100`` (512-1500-1500 on a ResNet-18; on CIFAR-10 also a network whose every
 activation is 0/1, end to end).
 Our settings were tuned on a validation part.
@@ -46,8 +46,9 @@ SLOW = {
         "label": "STE, 0/1, BatchNorm, 1e-3",
     },
 }
-# On the features of a small body, for all methods alike. Compared with the usual 0.2 it was better
-# for ReLU on validation parts of Fashion-MNIST, too; on MNIST's within the noise of 10,000 images.
+# On the features of a small backbone, for all methods alike. Compared with the usual 0.2 it was
+# better for ReLU on validation parts of Fashion-MNIST, too; on MNIST's within the noise of 10,000
+# images.
 FEWER_DROPPED = {"input_dropout": 0.1}
 # End to end on CIFAR-10 an epoch takes minutes: six at most, for all methods.
 SLOW_NETWORK = {"augment": "crop-flip", "epochs": 6}
@@ -71,7 +72,7 @@ def mlp(data: tuple[str, ...], methods: tuple[str, ...], **variants: Any) -> Spe
     return Spec(data, ("f3nn:1000-1000",), methods, baselines=rivals, variants=variants)
 
 
-def on_body(
+def on_backbone(
     data: str,
     *architectures: str,
     more: tuple[str, ...] = (),
@@ -82,8 +83,8 @@ def on_body(
     return Spec((data,), architectures, methods, pretraining=initial, train=train or {})
 
 
-def on_small_body(data: str, *architectures: str) -> Spec:
-    return on_body(data, *architectures, train=FEWER_DROPPED, batch=64)
+def on_small_backbone(data: str, *architectures: str) -> Spec:
+    return on_backbone(data, *architectures, train=FEWER_DROPPED, batch=64)
 
 
 def rules() -> Spec:
@@ -100,14 +101,14 @@ SUITES = {
     "rules": [rules()],
     "conv": [Spec(("mnist",), ("lenet",), ("bcd", "ste", "ste-bn", "relu"))],
     "features": [
-        on_small_body("mnist", "convnet@5"),
-        on_small_body("fashion-mnist", "convnet@2", "convnet@5"),
+        on_small_backbone("mnist", "convnet@5"),
+        on_small_backbone("fashion-mnist", "convnet@2", "convnet@5"),
     ],
     "cifar10": [
-        on_body("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128),
+        on_backbone("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128),
         Spec(("cifar10",), ("vgg",), ("bcd", "ste", "relu"), train=SLOW_NETWORK),
     ],
-    "cifar100": [on_body("cifar100", "resnet18@10", batch=128)],
+    "cifar100": [on_backbone("cifar100", "resnet18@10", batch=128)],
     "small": [],
 }
 

@@ -45,7 +45,7 @@ from zeroone.training.runs import RECORD
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import MODEL, write_tensors
 
-SMALL = ["--batch", "20", "--body", "small", "--initial-epochs", "20"]
+SMALL = ["--batch", "20", "--backbone", "small", "--pretraining-epochs", "20"]
 EXACT = ["--hidden", "40", "--max-iter", "250", "--tol", "0"]
 DIGITS = ["--data", "digits", "--validation", "0.1", "--batch", "100"]
 KINDS: dict[str, list[str]] = {

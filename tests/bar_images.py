@@ -1,12 +1,12 @@
-"""Small images of bars, and a body and layers that are trained on them."""
+"""Small images of bars, and a backbone and layers that are trained on them."""
 
 import numpy as np
 
 from zeroone import Callback, TrainSettings
-from zeroone.pretraining import InitialSettings, make_features, train_on_body
+from zeroone.pretraining import PretrainingSettings, make_features, train_on_backbone
 
 IMAGE = (1, 18, 18)
-SMALL = InitialSettings("small", epochs=2, batch=20)
+SMALL = PretrainingSettings("small", epochs=2, batch=20)
 LAYERS = TrainSettings.from_options(hidden=(30, 20), epochs=3, batch=20, validation=0.2, seed=5)
 
 
@@ -21,14 +21,14 @@ def bars(n, seed):
     return images.reshape(n, -1).astype(np.uint8), y
 
 
-def features_of(data, folder, initial=SMALL, settings=LAYERS, **more):
+def features_of(data, folder, pretraining=SMALL, settings=LAYERS, **more):
     given = {k: v for k, v in data.items() if k not in ("X", "y")}
-    return make_features(data["X"], data["y"], initial, settings, folder, **given | more)
+    return make_features(data["X"], data["y"], pretraining, settings, folder, **given | more)
 
 
 def train_both(data, out, settings=LAYERS, **more):
     given = {k: v for k, v in data.items() if k not in ("X", "y")}
-    return train_on_body(data["X"], data["y"], SMALL, settings, out=out, **given | more)
+    return train_on_backbone(data["X"], data["y"], SMALL, settings, out=out, **given | more)
 
 
 class Interrupt(Callback):

@@ -15,7 +15,7 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
-from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training import training_data
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
@@ -79,10 +79,10 @@ def trained(team, job):
     known |= otherwise.get("arguments", {})
     is_copy = otherwise.get("change") == "code"
     training_data.source = (lambda: "of another copy") if is_copy else source
-    if "initial" in job:
-        body = InitialSettings(**job["initial"] | otherwise.get("initial", {}))
+    if "pretraining" in job:
+        backbone = PretrainingSettings(**job["pretraining"] | otherwise.get("pretraining", {}))
         out = Path(f"{out}-{team.size}")  # each number of ranks trains its own
-        run = train_on_body(split.X, split.y, body, settings, out=out, **known)
+        run = train_on_backbone(split.X, split.y, backbone, settings, out=out, **known)
     else:
         resume = job.get("resume", False)
         run = train(split.X, split.y, settings, out=out, resume=resume, **known)

@@ -20,7 +20,7 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.nn.inputs import check_inputs
-from zeroone.pretraining import InitialSettings, make_features
+from zeroone.pretraining import PretrainingSettings, make_features
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
@@ -38,8 +38,10 @@ KEY = ("data", "architecture", "method", "repetition")
 MEASURED = ("data", "status", "reason", "plan", "n_iter", "objective", "result", "history")
 SHARED = ("scaling", "validation", "dtype")  # options that all runs on one backbone share
 # The architecture names the backbone and its epochs.
-BASELINE_OPTIONS = [f.name for f in fields(BaselineSettings) if f.name != "body"]
-PRETRAINING_OPTIONS = [f.name for f in fields(InitialSettings) if f.name not in ("body", "epochs")]
+BASELINE_OPTIONS = [f.name for f in fields(BaselineSettings) if f.name != "backbone"]
+PRETRAINING_OPTIONS = [
+    f.name for f in fields(PretrainingSettings) if f.name not in ("backbone", "epochs")
+]
 Result = TypeVar("Result")
 
 
@@ -112,15 +114,15 @@ class Run:
         """Settings of the network that Adam trains."""
         own = {name: value for name, value in self.options.items() if name in BASELINE_OPTIONS}
         on_features = self.plan.pretraining_epochs is not None
-        return BaselineSettings(body=None if on_features else self.plan.backbone, **own)
+        return BaselineSettings(backbone=None if on_features else self.plan.backbone, **own)
 
     @property
-    def pretraining_settings(self) -> InitialSettings | None:
+    def pretraining_settings(self) -> PretrainingSettings | None:
         """How its backbone is pretrained, if it is."""
         plan = self.plan
         if plan.backbone is None or plan.pretraining_epochs is None:
             return None
-        return InitialSettings(plan.backbone, plan.pretraining_epochs, **self.pretraining)
+        return PretrainingSettings(plan.backbone, plan.pretraining_epochs, **self.pretraining)
 
     @property
     def backbone_run(self) -> "Run | None":
@@ -162,7 +164,7 @@ class Run:
         pretraining = self.pretraining_settings
         if pretraining is not None:
             training = pretraining.training(self.settings)
-            settings["initial"] = describe_baseline(pretraining.rival, training)
+            settings["initial"] = describe_baseline(pretraining.baseline, training)
         settings |= {"noise": self.noise} | ({"images": self.images} if self.images else {})
         content: dict[str, Any] = json.loads(json.dumps(settings))
         return content

@@ -35,7 +35,7 @@ from typing import Any
 
 from paper.matrix.methods import METHODS, Method, variant
 from paper.matrix.run import PRETRAINING_OPTIONS, SHARED, Run
-from zeroone.pretraining import InitialSettings
+from zeroone.pretraining import PretrainingSettings
 from zeroone.utils.checks import InputError, check_file, count, not_negative, one_of
 
 MOST_RUNS = 10**4
@@ -44,7 +44,7 @@ TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
 OLD_NAMES = {"rivals": "baselines", "initial": "pretraining"}
 NAMED = {
     "hidden": "the architecture",
-    "body": "the architecture",
+    "backbone": "the architecture",
     "activation": "the method",
     "seed": "the seed that comes from the run",
 }
@@ -113,7 +113,7 @@ class Spec:
                 )
         for name in self.pretraining:
             one_of("option of pretraining", name, PRETRAINING_OPTIONS)
-        InitialSettings("small", 1, **self.pretraining)
+        PretrainingSettings("small", 1, **self.pretraining)
         for name in self.methods:
             one_of("method", name, self.known_methods)
 

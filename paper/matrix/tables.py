@@ -50,7 +50,7 @@ def summarise(matrix: Matrix, methods: dict[str, Method] = METHODS) -> list[Row]
 
 def _label(method: str, methods: dict[str, Method]) -> str:
     if method == PRETRAINING:
-        return "initial process (Adam)"
+        return "pretraining (Adam)"
     return methods[method].label if method in methods else method
 
 

@@ -325,7 +325,7 @@ CLAIMS = [
         _single_images,
     ),
     Claim(
-        "without an initial process errors are high; they fall steeply, then are steady",
+        "without pretraining errors are high; they fall steeply, then are steady",
         ("initial", "initial-256"),
         _pretraining,
     ),

@@ -75,7 +75,7 @@ def errors_by_pretraining_epochs(results: Results) -> list[TextTable]:
     # A row for all epochs: its count is that of every one of them, if they differ.
     firsts = [rows[epochs[0]] for rows in by_method]
     counts = [", ".join(dict.fromkeys(counted(rows[e]) for e in epochs)) for rows in by_method]
-    title = f"{results.protocol.title}: test error (%) by epochs of the initial process"
+    title = f"{results.protocol.title}: test error (%) by epochs of pretraining"
     return [_error_table(results, title, list(map(str, epochs)), firsts, errors, counts)]
 
 

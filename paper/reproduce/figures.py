@@ -129,7 +129,7 @@ def plot_pretraining(all_results: Sequence[Results], path: Path) -> None:
                 rows = {epochs: row for epochs, row in by_epochs.items() if row["n"]}
                 for axis, part in zip(pair, PARTS, strict=True):
                     _points(axis, method, rows, part)
-            _label_errors(results, pair, "epochs of the initial process")
+            _label_errors(results, pair, "epochs of pretraining")
 
 
 def _label_errors(results: Results, pair: Any, x: str) -> None:

@@ -21,7 +21,7 @@ HEADER = """# Results
 Made by `{command}`, from the records in
 `{records}` only; edit nothing here. {done}
 Numbers are means ± standard deviations over n seeds. Of a table that is complete and has several
-seeds, the lowest error of a column is in bold, bodies (initial process) aside. Beside ours stands
+seeds, the lowest error of a column is in bold, backbones aside. Beside ours stands
 what the paper prints. A letter refers to a note: why ours differs (errors by more than 2% of the
 paper's, sizes at all), or how it came about. Units are those of the hidden layers; multiply-adds
 (MACs), additions and 1-bit words are operations of one prediction, [counted so](measures.md).
@@ -99,10 +99,10 @@ def _done(results: dict[str, Results]) -> str:
     planned = sum(r.planned for r in results.values())
     lacking = sum(len(r.lacking) for r in results.values())
     if not lacking:
-        return f"All {planned} planned cells are recorded (bodies aside)."
+        return f"All {planned} planned cells are recorded (backbones aside)."
     return (
-        f"{planned - lacking} of {planned} planned cells are recorded (bodies aside); each section "
-        "names what is missing."
+        f"{planned - lacking} of {planned} planned cells are recorded (backbones aside); each "
+        "section names what is missing."
     )
 
 
@@ -136,7 +136,7 @@ def _provenance(r: Results) -> str:
     when = "" if r.dates is None else f" ({' to '.join(dict.fromkeys(r.dates))})"
     return (
         f"- {r.protocol.title} (`{r.protocol.name}`): {', '.join(r.protocol.spec.architectures)}; "
-        f"{_options(r)}. {r.recorded} of {len(r.matrix.runs)} cells, bodies included"
+        f"{_options(r)}. {r.recorded} of {len(r.matrix.runs)} cells, backbones included"
         f"{made}{when}{_where(r)}.{' ' * bool(r.protocol.caveat)}{r.protocol.caveat}"
     )
 
@@ -151,7 +151,7 @@ def _options(r: Results) -> str:
     tables = {"all": spec.train | shared | spec.train}
     tables |= {"Adam": rate | spec.baselines, "BCD": spec.bcd}
     if any(run.method == PRETRAINING for run in r.matrix.runs):
-        tables["body"] = spec.pretraining
+        tables["backbone"] = spec.pretraining
     if PAPERS_ROW in spec.methods:
         own = spec.variants[PAPERS_ROW].items()
         label = spec.known_methods[PAPERS_ROW].label

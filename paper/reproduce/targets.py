@@ -46,9 +46,9 @@ TARGETS = {
         tabulate=compare_with_paper,
     ),
     "fig-initial": Target(
-        "Effect of the initial process",
-        "Error of the trained layers against epochs of the initial process below them (label "
-        "fig:MNIST). All bodies are frozen: that of 0 epochs is at its random start.",
+        "Effect of pretraining",
+        "Error of the trained layers against epochs of pretraining below them (label "
+        "fig:MNIST). All backbones are frozen: that of 0 epochs is at its random start.",
         ("initial", "initial-256"),
         figures.plot_pretraining,
         errors_by_pretraining_epochs,
@@ -64,9 +64,10 @@ TARGETS = {
     "fig-noise": Target(
         "Noise",
         "Test error against Gaussian noise (label fig:Robust), whose deviation is a share of the "
-        "range of grey levels; beside it, the mean difference from ReLU seed by seed, since bodies "
-        "differ by more than methods do (shaded: its standard deviation, of BCD); and the class "
-        "probabilities of single images in noise (labels rubfashion1, rubfashion2) by ReLU and by "
+        "range of grey levels; beside it, the mean difference from ReLU seed by seed, since "
+        "backbones differ by more than methods do (shaded: its standard deviation, of BCD); and "
+        "the class probabilities of single images in noise (labels rubfashion1, rubfashion2) by "
+        "ReLU and by "
         "our default, of the first seed.",
         ("fashion-mnist",),
         figures.plot_noise,

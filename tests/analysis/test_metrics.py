@@ -133,7 +133,7 @@ def test_normalisation_comes_before_the_activation():
 
 def baseline(activation, backbone=None, image=None, hidden=(30, 20), **options):
     n_inputs = 12 if image is None else image[0] * image[1] * image[2]
-    settings = BaselineSettings(activation, body=backbone, **options)
+    settings = BaselineSettings(activation, backbone=backbone, **options)
     model = FloatNetwork([n_inputs, *hidden, 10], settings, Scaling.identity(n_inputs), image)
     return model.eval()
 
@@ -167,12 +167,12 @@ def test_the_paper_s_parameter_counts():
 
 
 def test_bits_inside_a_backbone():
-    relu, own = (baseline("ste", "small", MNIST, body_activation=a) for a in ("relu", "own"))
+    relu, own = (baseline("ste", "small", MNIST, backbone_activation=a) for a in ("relu", "own"))
     assert (relu.takes_bits, own.takes_bits) == ([False, True, True], [True, True, True])
     assert operations(relu).macs > operations(own).macs == 26 * 26 * 32 * 9
     both = operations(relu), operations(own)
     assert len({ops.macs + ops.additions for ops in both}) == 1
-    averaged = baseline("bi-real", "resnet18", CIFAR, body_activation="own")
+    averaged = baseline("bi-real", "resnet18", CIFAR, backbone_activation="own")
     assert averaged.takes_bits[0] is False  # averages of bits are no bits
     stem, top = 16 * 16 * 64 * 147, 512 * 30
     assert operations(averaged).macs == stem + top
@@ -184,7 +184,7 @@ def test_counting_leaves_a_model_as_it_was():
     model.train()
     counts(model)
     assert model.training
-    assert model.body.training
+    assert model.backbone.training
     assert all(torch.equal(before[name], T) for name, T in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
 

@@ -130,12 +130,12 @@ def test_a_small_convnet_learns_and_shares_its_body():
             images[i, 0, top : top + 2 * k + 1] += 2
     settings = TrainSettings.from_options(hidden=(30,), epochs=6, batch=20)
     for activation in ("relu", "ste"):
-        baseline = BaselineSettings(activation, body="small", smoothing=0.0)
+        baseline = BaselineSettings(activation, backbone="small", smoothing=0.0)
         model, record = train_baseline(
             images.flatten(1), y, baseline, settings, image=tuple(images.shape[1:])
         )
         assert record["result"]["train_error"] < 0.1
-        assert not any(getattr(m, "one_bit", False) for m in model.body.modules())
+        assert not any(getattr(m, "one_bit", False) for m in model.backbone.modules())
 
 
 def test_convolutions_are_torch_s():
@@ -163,8 +163,8 @@ def test_float64():
     ("options", "sentence"),
     [
         ({"activation": "rellu"}, "unknown activation 'rellu'.*Did you mean 'relu'"),
-        ({"body": "resnet"}, "unknown body 'resnet'.*Did you mean 'resnet18'"),
-        ({"body_activation": "swish"}, "unknown body_activation 'swish'"),
+        ({"backbone": "resnet"}, "unknown backbone 'resnet'.*Did you mean 'resnet18'"),
+        ({"backbone_activation": "swish"}, "unknown backbone_activation 'swish'"),
         ({"learning_rate": 0}, "learning_rate must be a positive number"),
         ({"smoothing": 2}, "smoothing must lie between 0 and 1"),
     ],

@@ -203,7 +203,7 @@ def test_a_bar_fits_the_terminal(monkeypatch, width):
         return Console(file=shown, width=width, force_terminal=True, color_system=None)
 
     monkeypatch.setattr(console, "Console", terminal)
-    with console.stages("initial process", "training") as ((first,), _):
+    with console.stages("pretraining", "training") as ((first,), _):
         first.on_start(0, 120)
         for k in range(1, 4):
             first.on_batch(k, 5, 10)
@@ -214,7 +214,7 @@ def test_a_bar_fits_the_terminal(monkeypatch, width):
         -1
     ]
     assert len(last) <= width
-    assert re.search(r"initial process .* 3.0/120 +\S+ s each +\d:\d\d:\d\d ", last)
+    assert re.search(r"pretraining .* 3.0/120 +\S+ s each +\d:\d\d:\d\d ", last)
     assert ("validation 25.00%" in last) == (width == 80)
     assert ("bits flipped 10.00%-20.00%" in last) == (width == 160)
 

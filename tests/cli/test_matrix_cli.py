@@ -139,7 +139,7 @@ def test_matrices_that_cannot_be(command):
 
 
 def test_a_matrix_of_own_images(command):
-    """From a folder of images through a convolutional body; a changed folder is noticed."""
+    """From a folder of images through a convolutional backbone; a changed folder is noticed."""
     rng = np.random.default_rng(0)
     for kind in "ab":
         Path("images", kind).mkdir(parents=True)

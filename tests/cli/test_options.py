@@ -61,7 +61,9 @@ def test_every_setting_is_an_option():
 def test_options_that_belong_together_stand_together():
     _, found = parameters("train")
     names = " ".join(option.name for option in found)
-    assert names.startswith("data label data_dir out resume overwrite preset initial_epochs body ")
+    assert names.startswith(
+        "data label data_dir out resume overwrite preset pretraining_epochs backbone "
+    )
     assert " hidden solver " in names
     assert names.index("epochs batch move") > names.index("seed")
 

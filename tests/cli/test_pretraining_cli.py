@@ -1,4 +1,4 @@
-"""``zeroone train`` on a body."""
+"""``zeroone train`` on a backbone."""
 
 import json
 from pathlib import Path
@@ -20,15 +20,22 @@ def bars(tmp_path):
     return "bars.npz"
 
 
-def test_an_initial_process(command, bars, tmp_path):
+def test_pretraining(command, bars, tmp_path):
     words = ["--data", bars, "--hidden", "12", "--epochs", "2", "--out", "run"]
     code, out, err = command(
-        "train", *words, "--initial-epochs", "3", "--initial-batch", "15", "--initial-rate", "2e-3"
+        "train",
+        *words,
+        "--pretraining-epochs",
+        "3",
+        "--pretraining-batch",
+        "15",
+        "--pretraining-rate",
+        "2e-3",
     )
     assert code == 0
-    assert "initial process: epoch 3/3" in err
+    assert "pretraining: epoch 3/3" in err
     assert "training: epoch 2/2" in err
-    assert "initial process" in out
+    assert "pretraining" in out
     record = json.loads((tmp_path / "run/initial/record.json").read_text())
     assert (record["settings"]["batch"], record["settings"]["augment"]) == (15, "none")
     assert record["settings"]["rival"]["learning_rate"] == 2e-3
@@ -41,8 +48,18 @@ def test_an_initial_process(command, bars, tmp_path):
     assert len(out.split()) == 90
 
 
-def test_without_initial_epochs_the_body_has_0_1_activations(command, bars, tmp_path):
-    words = ["--hidden", "12", "--epochs", "1", "--initial-epochs", "0", "--quiet", "--out", "run"]
+def test_without_pretraining_epochs_the_backbone_has_0_1_activations(command, bars, tmp_path):
+    words = [
+        "--hidden",
+        "12",
+        "--epochs",
+        "1",
+        "--pretraining-epochs",
+        "0",
+        "--quiet",
+        "--out",
+        "run",
+    ]
     code, _, _ = command("train", "--data", bars, *words)
     assert code == 0
     record = json.loads((tmp_path / "run/record.json").read_text())
@@ -53,27 +70,44 @@ def test_without_initial_epochs_the_body_has_0_1_activations(command, bars, tmp_
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--body", "small"], "a body needs --initial-epochs"),
-        (["--initial-batch", "20"], "a body needs --initial-epochs"),
-        (["--initial-epochs", "-1"], "--initial-epochs must be a whole number"),
-        (["--initial-epochs", "0", "--initial-batch", "20"], "need --initial-epochs above 0"),
+        (["--backbone", "small"], "a backbone needs --pretraining-epochs"),
+        (["--body", "small"], "--body is --backbone now."),
+        (["--initial-epochs", "1"], "--initial-epochs is --pretraining-epochs now."),
+        (["--pretraining-batch", "20"], "a backbone needs --pretraining-epochs"),
+        (["--pretraining-epochs", "-1"], "--pretraining-epochs must be a whole number"),
         (
-            ["--initial-epochs", "1", "--body", "smal"],
-            "unknown body 'smal'; choose from tiny, small",
+            ["--pretraining-epochs", "0", "--pretraining-batch", "20"],
+            "need --pretraining-epochs above 0",
         ),
-        (["--initial-epochs", "1", "--initial-batch", "4"], "batch must be a whole number"),
-        (["--initial-epochs", "1", "--initial-batch", "400"], "larger than the 90 training"),
-        (["--initial-epochs", "1", "--initial-rate", "0"], "learning_rate must be a positive"),
-        (["--initial-epochs", "1", "--augment", "spin"], "unknown augment 'spin'"),
-        (["--initial-epochs", "1", "--hidden", "conv3x3:4"], "the layers on a body are dense"),
-        (["--initial-epochs", "0", "--body", "resnet18-3x3"], "unknown 0/1 body 'resnet18-3x3'"),
+        (
+            ["--pretraining-epochs", "1", "--backbone", "smal"],
+            "unknown backbone 'smal'; choose from tiny, small",
+        ),
+        (["--pretraining-epochs", "1", "--pretraining-batch", "4"], "batch must be a whole number"),
+        (
+            ["--pretraining-epochs", "1", "--pretraining-batch", "400"],
+            "larger than the 90 training",
+        ),
+        (
+            ["--pretraining-epochs", "1", "--pretraining-rate", "0"],
+            "learning_rate must be a positive",
+        ),
+        (["--pretraining-epochs", "1", "--augment", "spin"], "unknown augment 'spin'"),
+        (
+            ["--pretraining-epochs", "1", "--hidden", "conv3x3:4"],
+            "the layers on a backbone are dense",
+        ),
+        (
+            ["--pretraining-epochs", "0", "--backbone", "resnet18-3x3"],
+            "unknown 0/1 backbone 'resnet18-3x3'",
+        ),
         (["--hidden", "conv3x3:4:skip2"], "layer 1 (conv3x3:4:skip2): skip2 reaches below"),
         (["--hidden", "conv3x3:4,conv3x3:4:skip2"], "(1, 20, 20) at a stride of 1,"),
         (["--hidden", "conv3x3:4:stride2"], "never see 1 of its rows or columns"),
-        (["--initial-epochs", "1", "--resume"], "no unfinished run on a body"),
+        (["--pretraining-epochs", "1", "--resume"], "no unfinished run on a backbone"),
     ],
 )
-def test_initial_processes_that_cannot_be(command, bars, words, sentence):
+def test_pretraining_that_cannot_be(command, bars, words, sentence):
     code, out, err = command("train", "--data", bars, *words, "--out", "run")
     assert (code, out) == (2, "")
     assert sentence in err
@@ -83,7 +117,7 @@ def test_initial_processes_that_cannot_be(command, bars, words, sentence):
 
 def test_bodies_need_images(command):
     words = ["--data", "breast-cancer", "--out", "run"]
-    code, _, err = command("train", *words, "--initial-epochs", "1")
-    assert (code, "the body 'resnet18' needs images" in err) == (2, True)
+    code, _, err = command("train", *words, "--pretraining-epochs", "1")
+    assert (code, "the backbone 'resnet18' needs images" in err) == (2, True)
     code, _, err = command("train", *words, "--augment", "crop-flip")
     assert (code, "augment='crop-flip' is for images, these are not" in err) == (2, True)

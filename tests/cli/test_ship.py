@@ -107,11 +107,11 @@ def test_a_body_is_not_shipped(command, tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 255, (40, 12, 12)).astype(np.uint8), np.arange(40) % 2
     np.savez(tmp_path / "i.npz", X=X, y=y)
-    words = ["--body", "tiny", "--initial-epochs", "1", "--hidden", "5", "--epochs", "1"]
+    words = ["--backbone", "tiny", "--pretraining-epochs", "1", "--hidden", "5", "--epochs", "1"]
     command("train", "--data", "i.npz", *words, "--quiet", "--out", "run")
     code, _, err = command("export", "run", "--to", "c", "--out", "a.c")
     assert code == 2
-    assert "the body 'tiny' has real activations" in err
+    assert "the backbone 'tiny' has real activations" in err
 
 
 def test_bench_inference(command, tmp_path, monkeypatch):

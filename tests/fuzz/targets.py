@@ -78,8 +78,10 @@ def model(folder: Path) -> Target:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = make_backbone("tiny", (1, 8, 8), lambda _units: torch.nn.ReLU())
-    body = Backbone("tiny", (1, 8, 8), layers, scaling)
-    networks.append(Network.dense([128, 4, 2], SoftmaxCE()).on_body(body, Scaling.identity(64)))
+    backbone = Backbone("tiny", (1, 8, 8), layers, scaling)
+    networks.append(
+        Network.dense([128, 4, 2], SoftmaxCE()).on_backbone(backbone, Scaling.identity(64))
+    )
     seeds = [network.save(path).read_bytes() for network in networks]
     return Target(path, seeds, lambda: load(path), vary_tensors(storage.MODEL, seeds))
 

@@ -1,4 +1,4 @@
-"""Convolutional bodies: which one, their shapes, their files."""
+"""Convolutional backbones: which one, their shapes, their files."""
 
 import numpy as np
 import pytest
@@ -35,16 +35,16 @@ def test_a_0_1_body_has_the_shape_of_the_other(name):
     plans = [LayerPlan.parse(text) for text in BITS[name]]
     draw = gaussian(None, torch.Generator(), torch.float32)
     layers = build_layers(plans, image, draw)
-    body = make_backbone(name, image, lambda _units: torch.nn.ReLU())
-    features = body.eval()(torch.zeros(1, 3 * 32 * 32))
+    backbone = make_backbone(name, image, lambda _units: torch.nn.ReLU())
+    features = backbone.eval()(torch.zeros(1, 3 * 32 * 32))
     assert np.prod(layers[-1].shape_out) == features.shape[1]
 
 
-def changed_model(path, other, body=None, tensors=None):
-    """The same model file with another body, or other tensors."""
+def changed_model(path, other, backbone=None, tensors=None):
+    """The same model file with another backbone, or other tensors."""
 
     def change(header, held):
-        header["body"] |= body or {}
+        header["body"] |= backbone or {}
         held |= tensors or {}
         for name in [name for name, T in held.items() if T is None]:
             del held[name]
@@ -56,17 +56,20 @@ def changed_model(path, other, body=None, tensors=None):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"body": {"kind": "vgg"}}, "unknown body 'vgg'"),
-        ({"body": {"kind": "resnet18"}}, "not those of a body 'resnet18'"),
-        ({"body": {"image": [10**5, 18, 18]}}, "not those of a body 'small'"),
-        ({"body": {"image": [1, 18]}}, "images of three sides"),
-        ({"body": {"image": [1, 18, "x"]}}, "images of three sides"),
-        ({"body": {"image": [1, 10**6, 18]}}, "images of three sides"),
-        ({"body": {"image": [1, 18, 20]}}, "scaling is for 324 features but the network takes 360"),
-        ({"body": {"image": [1, 5, 5]}}, "needs images of 18 x 18"),
-        ({"tensors": {"body.layers.1.weight": torch.zeros(3)}}, "not those of a body 'small'"),
-        ({"tensors": {"body.layers.1.bias": None}}, "not those of a body 'small'"),
-        ({"tensors": {"body.more": torch.zeros(3)}}, "not those of a body 'small'"),
+        ({"backbone": {"kind": "vgg"}}, "unknown backbone 'vgg'"),
+        ({"backbone": {"kind": "resnet18"}}, "not those of a backbone 'resnet18'"),
+        ({"backbone": {"image": [10**5, 18, 18]}}, "not those of a backbone 'small'"),
+        ({"backbone": {"image": [1, 18]}}, "images of three sides"),
+        ({"backbone": {"image": [1, 18, "x"]}}, "images of three sides"),
+        ({"backbone": {"image": [1, 10**6, 18]}}, "images of three sides"),
+        (
+            {"backbone": {"image": [1, 18, 20]}},
+            "scaling is for 324 features but the network takes 360",
+        ),
+        ({"backbone": {"image": [1, 5, 5]}}, "needs images of 18 x 18"),
+        ({"tensors": {"body.layers.1.weight": torch.zeros(3)}}, "not those of a backbone 'small'"),
+        ({"tensors": {"body.layers.1.bias": None}}, "not those of a backbone 'small'"),
+        ({"tensors": {"body.more": torch.zeros(3)}}, "not those of a backbone 'small'"),
         ({"tensors": {"body.centre": None}}, "not a complete zeroone model"),
         ({"tensors": {"body.centre": torch.zeros(9)}}, "what should scale the 64 features"),
         ({"tensors": {"body.centre": torch.zeros(8, 8)}}, "what should scale the 64 features"),
@@ -74,7 +77,7 @@ def changed_model(path, other, body=None, tensors=None):
         ({"tensors": {"body.scale": torch.ones(7)}}, "what should scale the 64 features"),
     ],
 )
-def test_a_damaged_body_is_refused(data, tmp_path, change, sentence):
+def test_a_damaged_backbone_is_refused(data, tmp_path, change, sentence):
     features_of(data, tmp_path)
     other = changed_model(tmp_path / "model.safetensors", tmp_path / "other", **change)
     with pytest.raises(InputError, match=sentence):
@@ -95,7 +98,7 @@ def test_every_body_comes_back_from_its_file(name, tmp_path):
     n = layers.eval()(X).shape[1]
     scaling = Scaling(torch.randn(n), torch.rand(n) + 0.5)
     head = Dense(torch.randn(3, n + 1), n, bias=True)
-    network = Network([head], make_head("softmax"), body=Backbone(name, image, layers, scaling))
+    network = Network([head], make_head("softmax"), backbone=Backbone(name, image, layers, scaling))
     again = load(network.save(tmp_path / "model.safetensors"))
     assert torch.equal(again.scores(X), network.scores(X))
     expected = (layers(X) - scaling.centre) / scaling.scale

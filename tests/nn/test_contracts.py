@@ -14,7 +14,7 @@ from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
 from zeroone.training.baselines import train_baseline
-from zeroone.training.pretraining import InitialSettings, train_on_body
+from zeroone.training.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
 
 IMAGE = (1, 8, 8)
@@ -135,19 +135,21 @@ def test_a_baseline_trains_and_is_counted(digits, name, one_bit):
 def test_a_backbone_is_pretrained_and_comes_back_from_its_file(digits, tmp_path):
     settings = TrainSettings.from_options(hidden=(40,), epochs=4, batch=64)
     data = {"test": digits.test, "image": IMAGE}
-    initial = InitialSettings("single", epochs=3)
-    run = train_on_body(digits.X, digits.y, initial, settings, out=tmp_path, **data)
+    initial = PretrainingSettings("single", epochs=3)
+    run = train_on_backbone(digits.X, digits.y, initial, settings, out=tmp_path, **data)
     assert run.record["result"]["test_error"] < 0.15
     again = load(tmp_path / "model.safetensors")
-    assert again.body.describe() == {"kind": "single", "image": [1, 8, 8]}
+    assert again.backbone.describe() == {"kind": "single", "image": [1, 8, 8]}
     assert torch.equal(again.scores(digits.X_test), run.network.scores(digits.X_test))
     with pytest.raises(InputError, match="needs images of 6 x 6 pixels or more"):
-        train_on_body(digits.X, digits.y, initial, settings, out=tmp_path / "b", image=(4, 4, 4))
+        train_on_backbone(
+            digits.X, digits.y, initial, settings, out=tmp_path / "b", image=(4, 4, 4)
+        )
 
 
 def test_a_backbone_of_bits_on_the_command_line(command, tmp_path):
     words = ("--data", "digits", "--hidden", "30", "--epochs", 1, "--out", tmp_path / "run")
-    code, _, error = command("train", "--body", "single", "--initial-epochs", 0, *words)
+    code, _, error = command("train", "--backbone", "single", "--pretraining-epochs", 0, *words)
     assert code == 0, error
     first = load(tmp_path / "run/model.safetensors").layers[0]
     assert (first.operator.n_out, first.pool.kind) == (6, "max")

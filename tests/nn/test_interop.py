@@ -110,16 +110,16 @@ def test_a_state_dict_of_its_own():
 
 def test_a_network_on_a_body(tmp_path):
     layers = make_backbone("tiny", (1, 8, 8), lambda _units: nn.ReLU())
-    body = Backbone("tiny", (1, 8, 8), layers, Scaling.identity(128))
+    backbone = Backbone("tiny", (1, 8, 8), layers, Scaling.identity(128))
     top = Network.dense([128, 9, 3], make_head("softmax"))
-    network = top.on_body(body, Scaling.identity(64))
+    network = top.on_backbone(backbone, Scaling.identity(64))
     X = samples(network)
     torch.testing.assert_close(to_torch(network)(X), network.scores(X), rtol=1e-5, atol=1e-6)
     module = to_torch(network)
     module.double()
     for parameter in module.parameters():
         parameter.zero_()
-    assert network.scores(X).abs().sum() > 0  # the body is the network's own
+    assert network.scores(X).abs().sum() > 0  # the backbone is the network's own
     again = from_torch(to_torch(network))
     again.save(tmp_path / "model.safetensors")
     assert torch.equal(load(tmp_path / "model.safetensors").scores(X), network.scores(X))

@@ -27,10 +27,12 @@ def network(digits):
     return ZeroOneClassifier((40, 30), epochs=3).fit(*(A.numpy() for A in digits)).network_
 
 
-def on_body():
+def on_backbone():
     layers = make_backbone("resnet18-3x3", (1, 8, 8), lambda _units: nn.ReLU())
-    body = Backbone("resnet18-3x3", (1, 8, 8), layers, Scaling.identity(512))
-    return Network.dense([512, 9, 10], make_head("softmax")).on_body(body, Scaling.identity(64))
+    backbone = Backbone("resnet18-3x3", (1, 8, 8), layers, Scaling.identity(512))
+    return Network.dense([512, 9, 10], make_head("softmax")).on_backbone(
+        backbone, Scaling.identity(64)
+    )
 
 
 class Whole(nn.Module):
@@ -108,10 +110,10 @@ def test_only_on_request(network):
 
 def test_a_backbone_stays_as_it_is(digits):
     X, y = digits
-    model = Whole(on_body()).train()
-    before = {name: T.clone() for name, T in model.net.body.state_dict().items()}
+    model = Whole(on_backbone()).train()
+    before = {name: T.clone() for name, T in model.net.backbone.state_dict().items()}
     train(model, X, y, n=2)
-    for name, T in model.net.body.state_dict().items():
+    for name, T in model.net.backbone.state_dict().items():
         assert torch.equal(T, before[name]), name
 
 
@@ -132,8 +134,10 @@ def test_the_summary_of_a_network(network):
         "  inputs=64, classes=10, head=softmax, parameters=4,020, bytes=4,260\n"
         ")"
     )
-    assert "Backbone" not in repr(on_body())
-    assert "\n  (body): resnet18-3x3, 512 features\n  (0): dense, 512 -> 9, Step" in repr(on_body())
+    assert "Backbone" not in repr(on_backbone())
+    assert "\n  (backbone): resnet18-3x3, 512 features\n  (0): dense, 512 -> 9, Step" in repr(
+        on_backbone()
+    )
 
 
 def test_the_summary_of_images_and_of_depth():

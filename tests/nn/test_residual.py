@@ -234,8 +234,8 @@ def test_rivals_name_the_layer_that_does_not_fit(hidden, sentence):
 
 
 def test_the_residual_architecture():
-    body, hidden = ARCHITECTURES["resnet18-bits"]
-    assert body is None
+    backbone, hidden = ARCHITECTURES["resnet18-bits"]
+    assert backbone is None
     assert len(hidden) == 17
     network = build(hidden, (3, 32, 32), 10)
     assert parameters(network) == 2_890_506

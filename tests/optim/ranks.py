@@ -15,8 +15,8 @@ N_BATCHES, BATCH = 50, 64
 
 
 def convnet():
-    body = [nn.Conv2d(1, 6, 3), Step(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 2, groups=2), Step()]
-    return nn.Sequential(*body, nn.Flatten(), nn.Linear(32, 10))
+    backbone = [nn.Conv2d(1, 6, 3), Step(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 2, groups=2), Step()]
+    return nn.Sequential(*backbone, nn.Flatten(), nn.Linear(32, 10))
 
 
 def dense():

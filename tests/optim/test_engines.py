@@ -107,8 +107,8 @@ def test_aot_autograd_knows_the_step(backend):
 @pytest.mark.parametrize("make", ["dense", "images"])
 def test_autocast(make):
     X, y, X_test, y_test = digits()
-    body = [nn.Conv2d(1, 16, 3), Step(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)]
-    images = {"images": lambda: nn.Sequential(*body)}
+    backbone = [nn.Conv2d(1, 16, 3), Step(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)]
+    images = {"images": lambda: nn.Sequential(*backbone)}
     model = seeded(images.get(make, lambda: nn.Sequential(nn.Flatten(), mlp(64, 60, 10))))
     bcd = BCD(model, 60)
     for k in range(60):

@@ -99,8 +99,8 @@ def test_a_dense_layer_shows_its_inputs(shape):
 
 
 def convnet():
-    body = [nn.Conv2d(3, 5, 3), Step(), nn.Conv2d(5, 4, 2), Step(), nn.Flatten()]
-    return nn.Sequential(*body, nn.Linear(36, 2)).double()
+    backbone = [nn.Conv2d(3, 5, 3), Step(), nn.Conv2d(5, 4, 2), Step(), nn.Flatten()]
+    return nn.Sequential(*backbone, nn.Linear(36, 2)).double()
 
 
 def test_kernels_in_any_order_in_memory_take_the_same_step():

@@ -119,8 +119,8 @@ def test_the_first_batch_balances_a_chain():
 
 def test_the_first_batch_balances_convolutions_before_pooling():
     X, y, *_ = digits()
-    body = [nn.Conv2d(1, 8, 3), nn.AvgPool2d(2), Step(), nn.Flatten(), nn.Linear(72, 10)]
-    model = seeded(lambda: nn.Sequential(*body))
+    backbone = [nn.Conv2d(1, 8, 3), nn.AvgPool2d(2), Step(), nn.Flatten(), nn.Linear(72, 10)]
+    model = seeded(lambda: nn.Sequential(*backbone))
     assert max(balanced(model, X[:128], y[:128]).values()) < 1e-4
 
 

@@ -30,8 +30,8 @@ def normal(rng):
 
 
 def convnet():
-    body = [nn.Conv2d(1, 16, 3), Step(), nn.MaxPool2d(2), nn.Conv2d(16, 24, 2), Step()]
-    return nn.Sequential(*body, nn.Flatten(), nn.Linear(96, 40), Step(), nn.Linear(40, 10))
+    backbone = [nn.Conv2d(1, 16, 3), Step(), nn.MaxPool2d(2), nn.Conv2d(16, 24, 2), Step()]
+    return nn.Sequential(*backbone, nn.Flatten(), nn.Linear(96, 40), Step(), nn.Linear(40, 10))
 
 
 def shapes(bcd):
@@ -197,8 +197,8 @@ def test_tokens_and_their_units():
 
 def test_channels_with_several_units_leave_with_them():
     X, y = problem()
-    body = [nn.Conv1d(4, 6, 1), Step(), nn.Conv1d(6, 12, 3, groups=6), Step(), nn.Flatten()]
-    model = seeded(lambda: nn.Sequential(*body, mlp(36, 12, 3)))
+    backbone = [nn.Conv1d(4, 6, 1), Step(), nn.Conv1d(6, 12, 3, groups=6), Step(), nn.Flatten()]
+    model = seeded(lambda: nn.Sequential(*backbone, mlp(36, 12, 3)))
     bcd = train_batches(model, X.view(-1, 4, 5), y, 40, keep=0.5)
     assert [shape[0] for shape in shapes(bcd).values()] == [3, 6, 6, 3]
     assert model[2].groups == 3
@@ -206,8 +206,8 @@ def test_channels_with_several_units_leave_with_them():
 
 def test_frozen_parameters_shrink_and_stay_frozen():
     X, y = problem()
-    body = [nn.Linear(20, 16), nn.BatchNorm1d(16), Step(), nn.Linear(16, 3)]
-    model = seeded(lambda: nn.Sequential(*body))
+    backbone = [nn.Linear(20, 16), nn.BatchNorm1d(16), Step(), nn.Linear(16, 3)]
+    model = seeded(lambda: nn.Sequential(*backbone))
     for parameter in (model[0].bias, *model[1].parameters()):
         parameter.requires_grad_(False)
     train_batches(model, X, y, 40, keep=0.5)
@@ -302,16 +302,16 @@ def test_what_is_added_to_inputs_stays():
 
 def test_the_units_around_groups_stay():
     X, y = problem()
-    body = [nn.Conv1d(4, 8, 1), Step(), nn.Conv1d(8, 6, 3, groups=2), Step(), nn.Flatten()]
-    model = seeded(lambda: nn.Sequential(*body, mlp(18, 12, 3)))
+    backbone = [nn.Conv1d(4, 8, 1), Step(), nn.Conv1d(8, 6, 3, groups=2), Step(), nn.Flatten()]
+    model = seeded(lambda: nn.Sequential(*backbone, mlp(18, 12, 3)))
     bcd = train_batches(model, X.view(-1, 4, 5), y, 40, keep=0.5)
     assert [shape[0] for shape in shapes(bcd).values()] == [8, 6, 6, 3]
 
 
 def test_depthwise_convolutions_of_inputs_stay():
     X, y = problem()
-    body = [nn.Conv1d(4, 8, 3, groups=4), Step(), nn.Flatten()]
-    model = seeded(lambda: nn.Sequential(*body, mlp(24, 12, 3)))
+    backbone = [nn.Conv1d(4, 8, 3, groups=4), Step(), nn.Flatten()]
+    model = seeded(lambda: nn.Sequential(*backbone, mlp(24, 12, 3)))
     bcd = train_batches(model, X.view(-1, 4, 5), y, 40, keep=0.5)
     assert [shape[0] for shape in shapes(bcd).values()] == [8, 6, 3]
 

@@ -20,8 +20,8 @@ def small_mlp():
 
 
 def normed():
-    body = [nn.Conv2d(1, 6, 3, bias=False), nn.BatchNorm2d(6), Step(), nn.AvgPool2d(2)]
-    return nn.Sequential(*body, nn.Conv2d(6, 8, 2), Step(), nn.Flatten(), nn.Linear(32, 10))
+    backbone = [nn.Conv2d(1, 6, 3, bias=False), nn.BatchNorm2d(6), Step(), nn.AvgPool2d(2)]
+    return nn.Sequential(*backbone, nn.Conv2d(6, 8, 2), Step(), nn.Flatten(), nn.Linear(32, 10))
 
 
 CASES = {

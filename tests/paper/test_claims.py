@@ -191,7 +191,7 @@ def test_pretraining_by_its_epochs(tmp_path):
             )
             for name in ("initial", "initial-256")
         }
-        judged = verdict_on("without an initial process", **both)
+        judged = verdict_on("without pretraining", **both)
         assert judged.verdict == verdict
         assert "5.01%, " in judged.evidence
     (table,) = errors_by_pretraining_epochs(both["initial"])

@@ -30,7 +30,9 @@ def test_the_page_says_what_is_missing_and_who_made_the_rest(tmp_path):
     assert (
         "resnet18@10; all: epochs = 10, batch = 256, smoothing = 0.1, input_dropout = 0.2" in page
     )
-    assert "; Adam: learning_rate = 0.001; body: batch = 128; 0/1 BCD, 95% of the units: " in page
+    assert (
+        "; Adam: learning_rate = 0.001; backbone: batch = 128; 0/1 BCD, 95% of the units: " in page
+    )
     assert "95% of the units: head = softmax, keep = 0.95. 3 of" in page
     assert ", on an unknown processor." in page
     assert "Missing of CIFAR-100, ResNet-18: sigmoid on resnet18@10 (2)" in page
@@ -62,7 +64,7 @@ def test_a_failed_cell_is_missing_not_averaged(tmp_path):
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "bcd, repetition 1 failed: out of memory" in page
     assert "Missing: all cells of MNIST, raw pixels" in page
-    assert "keep = 0.95. 23 of 24 cells, bodies included" in page
+    assert "keep = 0.95. 23 of 24 cells, backbones included" in page
 
 
 def test_why_all_cells_failed_is_said(tmp_path):
@@ -72,7 +74,7 @@ def test_why_all_cells_failed_is_said(tmp_path):
     page = tmp_path / "page.md"
     write_page(page, {"table2": Made([], [])}, {"cifar100": results}, tmp_path, quick=False)
     text = page.read_text(encoding="utf-8")
-    assert "0 of 12 cells, bodies included" in text
+    assert "0 of 12 cells, backbones included" in text
     assert "relu, repetition 0 failed: out of memory" in text
 
 

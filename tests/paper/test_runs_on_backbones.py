@@ -57,7 +57,7 @@ def test_a_matrix_trains_a_backbone_once_and_gives_it_a_line(spec, tmp_path):
     matrix.run(matrix.runs, jobs=1)
     rows = summarise(matrix)
     assert not matrix.failed
-    assert [row["label"] for row in rows][:2] == ["initial process (Adam)", "0/1 BCD"]
+    assert [row["label"] for row in rows][:2] == ["pretraining (Adam)", "0/1 BCD"]
     assert all("noise" in row and "test_error" in row for row in rows)
     assert rows[1]["parameters"] == rows[2]["parameters"]
     (backbone,) = (tmp_path / "out/.store/backbones").iterdir()
@@ -71,7 +71,7 @@ def test_a_matrix_trains_a_backbone_once_and_gives_it_a_line(spec, tmp_path):
     assert [run.method for run in later.missing] == ["bcd"]
     later.run(later.missing, jobs=1)
     assert [(row["label"], row["n"]) for row in summarise(later)] == [
-        ("initial process (Adam)", 1),
+        ("pretraining (Adam)", 1),
         ("0/1 BCD", 1),
     ]
 
@@ -88,7 +88,7 @@ def test_runs_on_a_backbone_that_failed_say_so(spec, tmp_path):
     matrix = Matrix.open(wild.runs(), tmp_path / "out")
     matrix.run(matrix.runs[:2], jobs=1)
     reasons = [matrix.records[run]["reason"] for run in matrix.runs[:2]]
-    assert "the initial process diverged: the loss was no longer finite in epoch 1" in reasons[0]
+    assert "pretraining diverged: the loss was no longer finite in epoch 1" in reasons[0]
     assert "the pretraining of its backbone has no result" in reasons[1]
 
 

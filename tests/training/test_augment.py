@@ -9,7 +9,7 @@ import torch
 
 from bar_images import IMAGE, LAYERS, bars, train_both
 from zeroone import Callback, TrainSettings, ZeroOneClassifier, train
-from zeroone.pretraining import InitialSettings
+from zeroone.pretraining import PretrainingSettings
 from zeroone.training import register_augmentation
 from zeroone.training.augment import BORDER, Augment, crop_flip, name_of
 from zeroone.utils.checks import InputError
@@ -69,13 +69,13 @@ def test_augmented_training_differs_and_needs_images(data):
 
 def test_resnets_are_augmented_unless_told_otherwise():
     def augment(**options):
-        return InitialSettings(**{"epochs": 1} | options).training(LAYERS).augment
+        return PretrainingSettings(**{"epochs": 1} | options).training(LAYERS).augment
 
-    assert augment(body="resnet18") == "crop-flip"
-    assert augment(body="resnet18", augment="none") == "none"
-    assert augment(body="small") == "none"
+    assert augment(backbone="resnet18") == "crop-flip"
+    assert augment(backbone="resnet18", augment="none") == "none"
+    assert augment(backbone="small") == "none"
     with pytest.raises(InputError, match="unknown augment 'flop'"):
-        augment(body="small", augment="flop")
+        augment(backbone="small", augment="flop")
 
 
 def noisy(images):

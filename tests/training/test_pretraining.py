@@ -1,4 +1,4 @@
-"""The initial process: a body trained by Adam, its features on disk, 0/1 layers on them."""
+"""Pretraining: a backbone trained by Adam, its features on disk, 0/1 layers on them."""
 
 import io
 import json
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+import zeroone.pretraining
 from bar_images import IMAGE, LAYERS, SMALL, Interrupt, bars, features_of, train_both
 from zeroone import TrainSettings, load
 from zeroone.analysis.counts import counts
-from zeroone.pretraining import InitialSettings
+from zeroone.pretraining import PretrainingSettings
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
@@ -24,9 +25,9 @@ def data():
 
 def test_features_are_what_the_body_makes_and_are_made_once(data, tmp_path):
     made = features_of(data, tmp_path)
-    body = made.network.body
+    backbone = made.network.backbone
     scaled = made.network.scaling.apply(torch.from_numpy(data["test"][0]))
-    assert torch.allclose(torch.from_numpy(made.test), body.layers(scaled), atol=1e-5)
+    assert torch.allclose(torch.from_numpy(made.test), backbone.layers(scaled), atol=1e-5)
     assert made.train.shape == (240, 64)
     assert isinstance(made.train, np.memmap)
     kept = ("model.safetensors", "record.json", "train.npy", "test.npy")
@@ -38,7 +39,7 @@ def test_features_are_what_the_body_makes_and_are_made_once(data, tmp_path):
 
 def test_the_shape_of_images_may_be_any_sequence(data, tmp_path):
     made = features_of(data, tmp_path, image=list(IMAGE))
-    assert made.network.body.image == IMAGE
+    assert made.network.backbone.image == IMAGE
 
 
 def test_a_body_has_its_own_record_and_is_a_network_of_its_own(data, tmp_path):
@@ -102,7 +103,7 @@ def test_a_body_is_not_lost_between_training_and_writing(data, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"hidden": ("conv3x3:8",)}, "the layers on a body are dense, not conv3x3:8"),
+        ({"hidden": ("conv3x3:8",)}, "the layers on a backbone are dense, not conv3x3:8"),
         ({"hidden": (8,), "batch": 5000}, "batch=5000 is larger than the 240 training samples"),
     ],
 )
@@ -121,12 +122,12 @@ def test_an_unfinished_run_is_refused_before_the_body_is_trained(data, tmp_path)
     assert not (tmp_path / "initial").exists()
 
 
-def test_batches_of_an_initial_process():
-    settings = InitialSettings("small", 1)
+def test_batches_of_pretraining():
+    settings = PretrainingSettings("small", 1)
     assert settings.fitted(1000).batch == 64
     assert settings.fitted(40).batch == 40
-    with pytest.raises(InputError, match="initial process's batch of 50 is larger than the 40"):
-        InitialSettings("small", 1, batch=50).fitted(40)
+    with pytest.raises(InputError, match="pretraining's batch of 50 is larger than the 40"):
+        PretrainingSettings("small", 1, batch=50).fitted(40)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +135,14 @@ def test_batches_of_an_initial_process():
     [
         ({"settings": replace(LAYERS, seed=6)}, "trained with seed=5, not 6"),
         ({"settings": replace(LAYERS, validation=0.1)}, "trained with validation=0.2, not 0.1"),
-        ({"initial": replace(SMALL, batch=30)}, "trained with batch=20, not 30"),
+        ({"pretraining": replace(SMALL, batch=30)}, "trained with batch=20, not 30"),
         ({"test": bars(90, 2)}, "trained on other data"),
         ({"image": (2, 18, 9)}, "images of 18 x 18 pixels or more, these have 18 x 9"),
         ({"image": (1, 12, 27)}, "images of 18 x 18 pixels or more, these have 12 x 27"),
-        ({"image": None}, "the body 'small' needs images"),
+        ({"image": None}, "the backbone 'small' needs images"),
     ],
 )
-def test_a_body_of_something_else_is_refused(data, tmp_path, change, sentence):
+def test_a_backbone_of_something_else_is_refused(data, tmp_path, change, sentence):
     features_of(data, tmp_path)
     with pytest.raises(InputError, match=sentence):
         features_of(data, tmp_path, **change)
@@ -153,7 +154,9 @@ def test_the_layers_learn_on_features_and_the_network_takes_images(data, tmp_pat
     run = train_both(data, tmp_path / "run", longer, noise=(0.1,))
     record, (X, y) = run.record, data["test"]
     assert (
-        str(run.network.dtype) == str(next(run.network.body.parameters()).dtype) == f"torch.{dtype}"
+        str(run.network.dtype)
+        == str(next(run.network.backbone.parameters()).dtype)
+        == f"torch.{dtype}"
     )
     assert record["result"]["test_error"] < 0.1
     wrong = (run.network.predict(X) != y).mean()
@@ -163,8 +166,8 @@ def test_the_layers_learn_on_features_and_the_network_takes_images(data, tmp_pat
     assert record["data"]["features"] == 18 * 18
     again = load(tmp_path / "run/model.safetensors")
     assert torch.equal(again.scores(X), run.network.scores(X))
-    assert (again.n_features, again.body.image) == (18 * 18, IMAGE)
-    body_parameters = sum(p.numel() for p in run.network.body.parameters())
+    assert (again.n_features, again.backbone.image) == (18 * 18, IMAGE)
+    body_parameters = sum(p.numel() for p in run.network.backbone.parameters())
     dense = 30 * 65 + 20 * 31 + 3 * 21
     assert counts(again)["parameters"] == body_parameters + dense == record["result"]["parameters"]
     assert [tuple(bits.shape) for bits in again.bits(X)] == [(90, 30), (90, 20)]
@@ -173,15 +176,15 @@ def test_the_layers_learn_on_features_and_the_network_takes_images(data, tmp_pat
 def test_the_same_rows_are_held_out_of_both_stages(data, tmp_path):
     made = features_of(data, tmp_path)
     given = (data["X"], data["y"])
-    body = TrainingData.prepare(*given, SMALL.training(LAYERS), data["test"], None, IMAGE)
+    backbone = TrainingData.prepare(*given, SMALL.training(LAYERS), data["test"], None, IMAGE)
     layers = TrainingData.prepare(*given, LAYERS, data["test"], None, IMAGE, made)
     for part in ("train", "validation", "test"):
-        assert torch.equal(layers.raw[part].X, body.parts[part].X)
-        rows = body.scaling.apply(body.parts[part].X)
-        expected = made.network.body.layers(rows)
+        assert torch.equal(layers.raw[part].X, backbone.parts[part].X)
+        rows = backbone.scaling.apply(backbone.parts[part].X)
+        expected = made.network.backbone.layers(rows)
         assert torch.allclose(layers.parts[part].X, expected, atol=1e-5)
-    assert layers.raw_digests == body.digests
-    assert layers.digests != body.digests
+    assert layers.raw_digests == backbone.digests
+    assert layers.digests != backbone.digests
 
 
 def test_features_stay_on_disk(data, tmp_path):
@@ -192,12 +195,12 @@ def test_features_stay_on_disk(data, tmp_path):
     assert pointers == {made.train.ctypes.data, made.test.ctypes.data}
 
 
-@pytest.mark.parametrize("stage", ["initial process", "layers"])
+@pytest.mark.parametrize("stage", ["pretraining", "layers"])
 def test_both_stages_go_on_to_the_same_bits(data, tmp_path, monkeypatch, stage):
     monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
     whole = train_both(data, tmp_path / "whole")
     callbacks = [[], [], []]
-    callbacks[0 if stage == "initial process" else 2] = [Interrupt(2)]
+    callbacks[0 if stage == "pretraining" else 2] = [Interrupt(2)]
     out = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         train_both(data, out, callbacks=callbacks)
@@ -217,5 +220,12 @@ def test_an_interruption_between_the_stages(data, tmp_path):
     assert torch.equal(whole.network.scores(data["X"]), resumed.network.scores(data["X"]))
     with pytest.raises(InputError, match="holds a finished run: there is nothing to resume"):
         train_both(data, out, resume=True)
-    with pytest.raises(InputError, match="no unfinished run on a body"):
+    with pytest.raises(InputError, match="no unfinished run on a backbone"):
         train_both(data, tmp_path / "nothing", resume=True)
+
+
+def test_earlier_names_say_what_they_are_called_now():
+    with pytest.raises(AttributeError, match="InitialSettings is called PretrainingSettings now"):
+        _ = zeroone.pretraining.InitialSettings
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = zeroone.pretraining.nothing

@@ -7,7 +7,7 @@ import torch
 from elsewhere import DEVICE, Elsewhere
 from zeroone import Callback, TrainSettings, ZeroOneClassifier, train
 from zeroone.data.embedded import load_embedded
-from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 
@@ -126,7 +126,7 @@ def swapping():
 
 
 @pytest.mark.usefixtures("swapping")
-def test_the_initial_process_elsewhere(tmp_path):
+def test_pretraining_elsewhere(tmp_path):
     """Adam, the features and the layers on them."""
     digits = load_embedded("digits")
     runs = []
@@ -135,7 +135,9 @@ def test_the_initial_process_elsewhere(tmp_path):
         arguments = {"test": digits.test, "image": digits.shape, "out": tmp_path / device}
         with Elsewhere():
             runs.append(
-                train_on_body(digits.X, digits.y, InitialSettings("tiny", 1), settings, **arguments)
+                train_on_backbone(
+                    digits.X, digits.y, PretrainingSettings("tiny", 1), settings, **arguments
+                )
             )
     here, there = runs
     for one, other in zip(here.network.operators, there.network.operators, strict=True):

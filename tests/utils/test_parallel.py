@@ -84,11 +84,11 @@ def made(tmp_path_factory):
     jobs["uneven-longer"] = {"data": str(folder / "uneven"), "options": longer}
     uneven(folder / "lopsided", [0, 2, 1437])
     jobs["lopsided"] = {"data": str(folder / "lopsided"), "options": STOCHASTIC}
-    jobs["body"] = {
+    jobs["backbone"] = {
         "data": "digits",
         "options": STOCHASTIC,
-        "initial": {"body": "tiny", "epochs": 2},
-        "out": str(folder / "body"),
+        "pretraining": {"backbone": "tiny", "epochs": 2},
+        "out": str(folder / "backbone"),
     }
     jobs["exact"] = {"data": "digits", "options": EXACT}
     jobs["exact-uneven"] = {"data": str(folder / "uneven"), "options": EXACT}
@@ -112,14 +112,17 @@ def difference(one, other):
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        *((name, 2) for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided", "body")),
+        *(
+            (name, 2)
+            for name in (*BATCHES, "digits", "even", "uneven-longer", "lopsided", "backbone")
+        ),
         *((name, 4) for name in BY_FOUR if not name.startswith("exact")),
     ],
 )
 def test_stochastic_solver(name, size, made):
     (alone,), (first, *others) = made[1][name], made[size][name]
-    # The body under the layers is of float32.
-    assert difference(alone, first) < (1e-4 if name == "body" else 1e-9)
+    # The backbone under the layers is of float32.
+    assert difference(alone, first) < (1e-4 if name == "backbone" else 1e-9)
     for other in others:
         assert difference(first, other) == 0
 
@@ -163,7 +166,7 @@ DIFFERENCES = {
     "scores": ({"arguments": {"scores": False}}, "scores (False, not True)"),
     "shards": ({"data": "uneven"}, "shards ([20, 680, 5, 695, 37], not [287,"),
     "nan": ({"change": "nan"}, "rank 2 cannot begin: X contains NaN"),
-    "body": ({"initial": {"epochs": 1}}, "initial epochs (1, not 2)"),
+    "backbone": ({"pretraining": {"epochs": 1}}, "pretraining epochs (1, not 2)"),
 }
 
 
@@ -176,7 +179,10 @@ def test_ranks_that_would_not_train_alike_are_refused(tmp_path):
         jobs[name] = {"data": "digits", "options": STOCHASTIC, "on_last": other}
     jobs["shards"] |= {"data": str(tmp_path / "even")}
     jobs["shards"]["on_last"] = {"data": str(tmp_path / "uneven")}
-    jobs["body"] |= {"initial": {"body": "tiny", "epochs": 2}, "out": str(tmp_path / "out")}
+    jobs["backbone"] |= {
+        "pretraining": {"backbone": "tiny", "epochs": 2},
+        "out": str(tmp_path / "out"),
+    }
     found = run_ranks(3, jobs, tmp_path)
     for name, (_, what) in DIFFERENCES.items():
         (sentence,) = {refused.get("refusal", "completed") for refused in found[name]}

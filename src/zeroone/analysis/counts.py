@@ -24,7 +24,7 @@ class Layered(Protocol):
     """A network that can be counted: a chain of operators, perhaps on a backbone.
 
     It may have shortcuts between its layers, a sequence of ``Link`` in the attribute ``shortcuts``,
-    and a backbone, an ``nn.Module`` in the attribute ``body``. Units of a backbone always count.
+    and an ``nn.Module`` in the attribute ``backbone``, whose units always count.
     """
 
     @property
@@ -87,7 +87,7 @@ def parameters(model: Layered) -> int:
     Factors of whole dense units (batch normalisation, a trained scale) fold into their weights and
     thresholds, so they do not count.
     """
-    backbone = getattr(model, "body", None)
+    backbone = getattr(model, "backbone", None)
     total = 0 if backbone is None else sum(p.numel() for p in backbone.parameters())
     for link, below, above in _active_links(model):
         total += above * (below * link.operator.group + link.operator.n_free)
@@ -100,7 +100,7 @@ def operations(model: Layered) -> Operations:
     for link, below, above in _active_links(model):
         outputs, fan_in = above * link.operator.positions, below * link.operator.group
         total += Operations.of_products(outputs, fan_in, model.takes_bits[link.source])
-    backbone = getattr(model, "body", None)
+    backbone = getattr(model, "backbone", None)
     if backbone is not None:
         total += walk(backbone, model.n_features).operations  # type: ignore[attr-defined]
     return total

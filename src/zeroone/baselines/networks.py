@@ -44,17 +44,17 @@ class FloatNetwork(Chain):
         plans = [LayerPlan.parse(width) for width in hidden]
         activation = ACTIVATIONS[settings.activation]
         shape: Shape = (int(n_in),)
-        body, bits = None, False
-        if settings.body is not None:
-            in_body = activation if settings.body_activation == "own" else ACTIVATIONS["relu"]
-            body = make_backbone(settings.body, image, in_body)
-            walked = walk(body, int(n_in))
+        backbone, bits = None, False
+        if settings.backbone is not None:
+            in_body = activation if settings.backbone_activation == "own" else ACTIVATIONS["relu"]
+            backbone = make_backbone(settings.backbone, image, in_body)
+            walked = walk(backbone, int(n_in))
             shape, bits = (walked.n_features,), walked.bits
         elif plans and plans[0].kernel:
             shape = check_image(image)
         layers = build_layers([*plans, LayerPlan(int(n_classes))], shape, _draw)
         norm = settings.batch_norm
-        super().__init__(layers, activation, Convolution, body=body, batch_norm=norm)
+        super().__init__(layers, activation, Convolution, backbone=backbone, batch_norm=norm)
         self.scaling, self.n_features = scaling, int(n_in)
         self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
         channels_last(self)
@@ -62,18 +62,18 @@ class FloatNetwork(Chain):
     @property
     def convolves(self) -> bool:
         """Whether its inputs are images for a convolution."""
-        return self.body is not None or len(self.chain[0].shape_in) > 1
+        return self.backbone is not None or len(self.chain[0].shape_in) > 1
 
     def move(self, device: torch.device) -> "FloatNetwork":
         """Move all numbers to a device, in place."""
         self.scaling = self.scaling.to(device)
         return self.to(device)
 
-    def on_body(self, body: Backbone, scaling: Scaling) -> "FloatNetwork":
+    def on_backbone(self, backbone: Backbone, scaling: Scaling) -> "FloatNetwork":
         """Put layers that took the features of a backbone on the backbone itself."""
         whole = copy(self)
         whole._modules = dict(self._modules)  # a copy's own, or both would get the backbone
-        whole.body, whole.scaling, whole.n_features = body, scaling, body.n_inputs
+        whole.backbone, whole.scaling, whole.n_features = backbone, scaling, backbone.n_inputs
         return whole
 
 

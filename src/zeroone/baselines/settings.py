@@ -16,8 +16,8 @@ class BaselineSettings:
     Attributes:
         activation: the name of the hidden activation.
         batch_norm: whether to normalise batches before each of them.
-        body: the name of a convolutional backbone below the layers, or None.
-        body_activation: 'relu', so that all methods share their backbone, or 'own'.
+        backbone: the name of a convolutional backbone below the layers, or None.
+        backbone_activation: 'relu', so that all methods share their backbone, or 'own'.
         learning_rate: the rate of Adam at the start; it falls linearly to 0.
         smoothing: label smoothing.
 
@@ -25,18 +25,18 @@ class BaselineSettings:
 
     activation: str = "relu"
     batch_norm: bool = False
-    body: str | None = None
-    body_activation: str = "relu"
+    backbone: str | None = None
+    backbone_activation: str = "relu"
     learning_rate: float = 1e-3
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
-        one_of("body_activation", self.body_activation, BACKBONE_ACTIVATIONS)
+        one_of("backbone_activation", self.backbone_activation, BACKBONE_ACTIVATIONS)
         if type(self.batch_norm) is not bool:
             raise InputError(f"batch_norm must be true or false, got {self.batch_norm!r}.")
-        if self.body is not None:
-            one_of("body", self.body, BACKBONES)
+        if self.backbone is not None:
+            one_of("backbone", self.backbone, BACKBONES)
         positive("learning_rate", self.learning_rate)
         if share("smoothing", self.smoothing) == 1:
             raise InputError("smoothing must be below 1, got 1.")

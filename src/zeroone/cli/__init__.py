@@ -57,6 +57,12 @@ PLACES = {
     "completion": "zeroone.cli.completion:completion",
 }
 # The system refuses a path: the user's mistake, wherever a command first touches it.
+RENAMED = {  # options of earlier versions
+    "--body": "--backbone",
+    "--initial-epochs": "--pretraining-epochs",
+    "--initial-batch": "--pretraining-batch",
+    "--initial-rate": "--pretraining-rate",
+}
 UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTDIR)
 groups = {
     "": app,
@@ -88,6 +94,9 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
         sys.exit(2)
+    except click.NoSuchOption as error:
+        now = RENAMED.get(error.option_name)
+        sys.exit(_complain(f"{error.option_name} is {now} now." if now else error.format_message()))
     except click.ClickException as error:
         sys.exit(_complain(error.format_message()))
     except InputError as error:

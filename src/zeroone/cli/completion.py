@@ -24,7 +24,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "augment": ("zeroone.training.augment:AUGMENTATIONS",),
     "u_rule": ("zeroone.nn:U_RULES",),
     "weights": ("zeroone.optim.projection:WEIGHTS",),
-    "body": ("zeroone.nn.backbones:BACKBONES",),
+    "backbone": ("zeroone.nn.backbones:BACKBONES",),
     "compress to": ("zeroone.commands.compress:FORMS",),
     "export to": ("zeroone.deploy.exporters:exporters",),
     "target": ("paper.reproduce.targets:TARGETS", "all"),

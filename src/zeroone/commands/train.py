@@ -13,7 +13,7 @@ from zeroone.deploy import quantise
 from zeroone.deploy.exporters.c import size_of
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
 from zeroone.nn.heads import HEADS
-from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
 from zeroone.training.checkpoint import FILE as STATE
@@ -32,10 +32,10 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     preset: str | None = None,
-    initial_epochs: int | None = None,
-    body: str | None = None,
-    initial_batch: int | None = None,
-    initial_rate: float | None = None,
+    pretraining_epochs: int | None = None,
+    backbone: str | None = None,
+    pretraining_batch: int | None = None,
+    pretraining_rate: float | None = None,
     csv: Path | None = None,
     tensorboard: Path | None = None,
     threads: int | None = None,
@@ -47,7 +47,7 @@ def train(
 
     Example: zeroone train --data digits --hidden 300,300 --out runs/digits
 
-    Example: zeroone train --data mnist --initial-epochs 5 --hidden 2000,2000 --out runs/features
+    Example: zeroone train --data mnist --pretraining-epochs 5 --hidden 2000,2000 --out runs/deep
 
     Example: torchrun --nproc-per-node 4 -m zeroone train --data big --threads 1 --out runs/big
 
@@ -58,12 +58,12 @@ def train(
         resume: continue the unfinished run in --out.
         overwrite: replace the run in --out, finished or not.
         preset: 'paper' takes the settings that the paper prints; other options override them.
-        initial_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
+        pretraining_epochs: pretrain a backbone by Adam for so many epochs, then train the layers on
             its features; 0 trains the backbone with the layers, all activations 0/1.
-        body: the backbone below the layers: tiny, small, resnet18 or resnet18-3x3 (default: by the
-            shape of the images).
-        initial_batch: samples per batch of the pretraining (default: 64).
-        initial_rate: learning rate of the pretraining (default: 0.001).
+        backbone: tiny, small, resnet18 or resnet18-3x3 below the layers (default: by the shape of
+            the images).
+        pretraining_batch: samples per batch of the pretraining (default: 64).
+        pretraining_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.
         tensorboard: folder for TensorBoard, if it is installed.
         half_sums: under torchrun, send gradients as bfloat16, which halves the traffic.
@@ -71,17 +71,17 @@ def train(
     """
     set_threads(threads)
     loggers = _loggers(csv, tensorboard, out, data)
-    backbone = _backbone_options(body, initial_epochs, initial_batch, initial_rate)
-    chosen = _settings(preset, settings, backbone)
+    pretraining = _pretraining(backbone, pretraining_epochs, pretraining_batch, pretraining_rate)
+    chosen = _settings(preset, settings, pretraining)
     with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
         with team.agree():
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
-        if threads is None and not backbone:
+        if threads is None and not pretraining:
             set_threads(chosen.threads_for(split.X.shape[1]))
         place = {"out": out, "name": data, "team": team}
         place |= {"resume": resume, "overwrite": overwrite}
-        run = _run(split, chosen, backbone, loggers, quiet=quiet, **place)
+        run = _run(split, chosen, pretraining, loggers, quiet=quiet, **place)
     if run is not None and team.is_first:
         _print(run, split.name, str(out))
 
@@ -100,39 +100,41 @@ def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -
     return made
 
 
-def _backbone_options(
-    body: str | None, epochs: int | None, batch: int | None, rate: float | None
+def _pretraining(
+    backbone: str | None, epochs: int | None, batch: int | None, rate: float | None
 ) -> dict[str, Any]:
-    """Check the options of a backbone; return those that were given as ``InitialSettings``."""
-    options = {"body": body, "epochs": epochs, "batch": batch, "learning_rate": rate}
+    """Check the options of a backbone; return those that were given as ``PretrainingSettings``."""
+    options = {"backbone": backbone, "epochs": epochs, "batch": batch, "learning_rate": rate}
     given = {name: value for name, value in options.items() if value is not None}
     if given and epochs is None:
-        raise InputError("a body needs --initial-epochs, how long it is trained first (or 0).")
-    count("--initial-epochs", epochs or 0, least=0)
+        raise InputError("a backbone needs --pretraining-epochs, how long it is pretrained (or 0).")
+    count("--pretraining-epochs", epochs or 0, least=0)
     if not epochs and (batch is not None or rate is not None):
-        raise InputError("--initial-batch and --initial-rate need --initial-epochs above 0.")
-    if body is not None:
-        one_of("body", body, BACKBONES)
+        raise InputError(
+            "--pretraining-batch and --pretraining-rate need --pretraining-epochs above 0."
+        )
+    if backbone is not None:
+        one_of("backbone", backbone, BACKBONES)
     return given
 
 
 def _settings(
-    preset: str | None, options: dict[str, Any], backbone: dict[str, Any]
+    preset: str | None, options: dict[str, Any], pretraining: dict[str, Any]
 ) -> TrainSettings:
     """Read the settings; augmentation is the backbone's, if one is pretrained."""
     given = {name: value for name, value in options.items() if value is not None}
     if "hidden" in given:
         given["hidden"] = tuple(given["hidden"].split(","))
-    if backbone.get("epochs"):
-        backbone["augment"] = given.pop("augment", None)
-        InitialSettings(**{"body": "small"} | backbone)  # refuses wrong ones before data are read
+    if pretraining.get("epochs"):
+        pretraining["augment"] = given.pop("augment", None)
+        PretrainingSettings(**{"backbone": "small"} | pretraining)  # refused before data are read
     return TrainSettings.from_options(preset, **given)
 
 
 def _run(
     split: Split,
     settings: TrainSettings,
-    backbone: dict[str, Any],
+    pretraining: dict[str, Any],
     loggers: Sequence[Callback],
     *,
     quiet: bool,
@@ -154,16 +156,17 @@ def _run(
     if not team.is_first:
         loggers, quiet = [], True
     place |= {"test": split.test, "image": split.shape}
-    if backbone:
-        backbone = {"body": default_backbone(split.shape)} | backbone
-    if backbone.get("epochs"):
-        shown = stages("initial process", "features", "training", quiet=quiet)
+    if pretraining:
+        pretraining = {"backbone": default_backbone(split.shape)} | pretraining
+    if pretraining.get("epochs"):
+        shown = stages("pretraining", "features", "training", quiet=quiet)
         with shown as (first, second, last):
             place["callbacks"] = (first, second, [*last, *loggers])
-            run = train_on_body(split.X, split.y, InitialSettings(**backbone), settings, **place)
+            how = PretrainingSettings(**pretraining)
+            run = train_on_backbone(split.X, split.y, how, settings, **place)
     else:
-        if backbone:  # its layers are 0/1, too
-            layers = BITS[one_of("0/1 body", backbone["body"], BITS)]
+        if pretraining:  # for 0 epochs: the backbone's layers are 0/1, too
+            layers = BITS[one_of("0/1 backbone", pretraining["backbone"], BITS)]
             settings = replace(settings, hidden=(*layers, *settings.layers))
         with stages("training", quiet=quiet) as (callbacks,):
             place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
@@ -177,7 +180,7 @@ def _run(
 
 def _print(run: Run, data: str, out: str) -> None:
     pretrained = run.record.get("initial")
-    lines = {"initial process": pretrained} if pretrained else {}
+    lines = {"pretraining": pretrained} if pretrained else {}
     print_results(f"{data}: {run.status}, {run.reason}", lines | {out: run.record})
     budget = run.record["settings"].get("stochastic", {}).get("flash")
     if budget is not None:

@@ -41,7 +41,7 @@ def compress(network: Network, *, fold: bool = False) -> Network:
             op = link.operator
             small.replace(link, op.select(torch.arange(op.n_in), kept))
     inputs = alive[0].nonzero().flatten()
-    if small.body is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
+    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
         select_columns(small, 0, inputs)
         small.scaling = small.scaling.take(inputs)
     return small

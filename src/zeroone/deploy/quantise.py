@@ -89,10 +89,10 @@ def _without_constants(network: Network) -> Network:
 
 def check_has_integers(network: Network) -> None:
     """Refuse a network without an integer form."""
-    if network.body is not None:
+    if network.backbone is not None:
         raise InputError(
-            f"the body {network.body.name!r} has real activations: only networks whose hidden "
-            f"layers are all 0/1 have an integer form."
+            f"the backbone {network.backbone.name!r} has real activations: only networks whose "
+            f"hidden layers are all 0/1 have an integer form."
         )
     for i, layer in enumerate(network.layers):
         if layer.pool.kind not in ("none", "max", "average"):

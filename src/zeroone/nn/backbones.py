@@ -1,8 +1,8 @@
 """Convolutional backbones in plain torch: from an image to the features of the dense layers.
 
 A backbone is a function or class that takes the number of channels and a maker of activations, and
-returns an ``nn.Sequential``; ``register_backbone`` makes it known by name. Settings, the command
-line and model files call a backbone ``body``.
+returns an ``nn.Sequential``; ``register_backbone`` makes it known by name. Model
+files and records call a backbone ``body``.
 """
 
 import math
@@ -165,13 +165,14 @@ def check_image(name: str, image: Shape | None) -> Shape:
     """Require a shape (channels, height, width) that the backbone can take."""
     if image is None or len(image) != 3:
         raise InputError(
-            f"the body {name!r} needs images: an image data set, or a folder of images by class."
+            f"the backbone {name!r} needs images: an image data set, or a folder of images by "
+            f"class."
         )
     least = BACKBONES[name].least
     if min(image[1:]) < least:
         size = " x ".join(map(str, image[1:]))
         raise InputError(
-            f"the body {name!r} needs images of {least} x {least} pixels or more, these have "
+            f"the backbone {name!r} needs images of {least} x {least} pixels or more, these have "
             f"{size}."
         )
     return tuple(image)
@@ -235,9 +236,9 @@ class Backbone(nn.Module):
     @classmethod
     def rebuild(cls, described: dict[str, Any], tensors: dict[str, Tensor]) -> "Backbone":
         """Build a backbone from a model file; wrong descriptions allocate no memory."""
-        name, image = one_of("body", described["kind"], BACKBONES), tuple(described["image"])
+        name, image = one_of("backbone", described["kind"], BACKBONES), tuple(described["image"])
         if len(image) != 3 or not all(type(side) is int and 0 < side <= 10**5 for side in image):
-            raise InputError(f"a body takes images of three sides, not of shape {image}.")
+            raise InputError(f"a backbone takes images of three sides, not of shape {image}.")
         with torch.device("meta"):
             layers = make_backbone(name, image, lambda _units: nn.ReLU())
         scaling = Scaling(tensors["centre"], tensors["scale"])
@@ -249,9 +250,9 @@ class Backbone(nn.Module):
             found = None
         missing = [k for k in found.missing_keys if not k.endswith(UNUSED)] if found else [name]
         if found is None or missing or found.unexpected_keys:
-            raise InputError(f"its weights are not those of a body {name!r}.")
+            raise InputError(f"its weights are not those of a backbone {name!r}.")
         if not scaling.fits(n_features):
-            raise InputError(f"what should scale the {n_features} features of a body does not.")
+            raise InputError(f"what should scale the {n_features} features of a backbone does not.")
         for module in backbone.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.num_batches_tracked = torch.tensor(0)

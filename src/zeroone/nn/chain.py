@@ -78,7 +78,7 @@ class Chain(nn.Module):
         activation: MakeActivation,
         convolution: type[nn.Conv2d] = nn.Conv2d,
         *,
-        body: nn.Module | None = None,
+        backbone: nn.Module | None = None,
         batch_norm: bool = False,
     ) -> None:
         """Copy the weights of some layers.
@@ -87,12 +87,12 @@ class Chain(nn.Module):
             layers: the layers, the last one for the scores.
             activation: makes the activation of a hidden layer of so many units.
             convolution: the class of modules that convolve.
-            body: a backbone that makes features of the inputs.
+            backbone: a backbone that makes features of the inputs.
             batch_norm: whether hidden layers are normalised before their activation.
 
         """
         super().__init__()
-        self.body = body
+        self.backbone = backbone
         *hidden, last = layers
         self.layers = nn.ModuleList(
             ChainLayer(x, convolution, activation(x.operator.n_out), batch_norm=batch_norm)
@@ -107,7 +107,7 @@ class Chain(nn.Module):
 
     def forward(self, V0: Tensor) -> Tensor:
         """Return the scores of scaled inputs."""
-        V = recent(V0 if self.body is None else self.body(V0), (x.skip for x in self.chain))
+        V = recent(V0 if self.backbone is None else self.backbone(V0), (x.skip for x in self.chain))
         for layer in self.layers:
             V.append(layer(V))
         return V[-1]

@@ -30,13 +30,13 @@ from zeroone.utils.checks import InputError
 class ZeroOneModule(Chain):
     """A 0/1 network: flattened raw samples in, the scores of the classes out."""
 
-    body: Backbone | None
+    backbone: Backbone | None
     centre: Tensor
     scale: Tensor
     taken: Tensor | None
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network.layers, lambda _units: Step(), body=deepcopy(network.body))
+        super().__init__(network.layers, lambda _units: Step(), backbone=deepcopy(network.backbone))
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
         self.register_buffer("taken", network.scaling.taken)
@@ -59,7 +59,9 @@ class ZeroOneModule(Chain):
         scaling = Scaling(
             self.centre.clone(), self.scale.clone(), self.taken, self.ranges, self.constant
         )
-        network = Network(self.as_layers(), self.head, scaling, self.classes, deepcopy(self.body))
+        network = Network(
+            self.as_layers(), self.head, scaling, self.classes, deepcopy(self.backbone)
+        )
         network.feature_names = self.feature_names
         return network
 

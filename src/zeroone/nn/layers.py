@@ -207,7 +207,7 @@ class LayerPlan:
         return kind(draw(self.units, columns, bias, parts), shape_in, bias, **geometry)
 
 
-def outline(name: str, layers: Sequence[str], about: dict[str, Any], body: str = "") -> str:
+def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: str = "") -> str:
     """Return a summary of a network, a line a layer; deep ones are shown by both ends."""
     lines = [f"({i}): {layer}, Step" for i, layer in enumerate(layers[:-1])]
     lines.append(f"({len(lines)}): {layers[-1]}")
@@ -215,7 +215,7 @@ def outline(name: str, layers: Sequence[str], about: dict[str, Any], body: str =
         half = MOST_LINES // 2
         left_out = f"... {len(lines) - 2 * half} more layers ..."
         lines = [*lines[:half], left_out, *lines[-half:]]
-    lines = [f"(body): {body}"] * bool(body) + lines
+    lines = [f"(backbone): {backbone}"] * bool(backbone) + lines
     lines.append(", ".join(f"{key}={value}" for key, value in about.items()))
     return "\n".join([f"{name}(", *(f"  {line}" for line in lines), ")"])
 

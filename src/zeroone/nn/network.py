@@ -59,7 +59,7 @@ class Network:
         head: Head | str,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
-        body: Backbone | None = None,
+        backbone: Backbone | None = None,
     ) -> None:
         """Check that the parts fit together.
 
@@ -68,21 +68,22 @@ class Network:
             head: the loss on the scores, or its name.
             scaling: scales raw inputs; without it they stay as they are.
             classes: the labels of the scores; 0, 1, ... by default.
-            body: a backbone that makes features of the scaled inputs for the layers.
+            backbone: a backbone that makes features of the scaled inputs for the layers.
 
         """
         if not layers:
             raise InputError("a network needs at least one operator.")
         self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
         self.head = head if isinstance(head, Head) else make_head(head)
-        self.body = body
+        self.backbone = backbone
         self._check_shapes()
         first = self.layers[0].operator.n_inputs
-        if body is not None and body.n_features != first:
+        if backbone is not None and backbone.n_features != first:
             raise InputError(
-                f"the body makes {body.n_features} features but the first layer takes {first}."
+                f"the backbone makes {backbone.n_features} features but the first layer takes "
+                f"{first}."
             )
-        n_inputs = body.n_inputs if body else first
+        n_inputs = backbone.n_inputs if backbone else first
         self.scaling = scaling or Scaling.identity(n_inputs, self.dtype)
         if self.scaling.n_taken != n_inputs:
             raise InputError(
@@ -106,17 +107,17 @@ class Network:
         """Summarise the layers, the head and the sizes, as torch does for modules."""
         layers = [LayerPlan.of(x).outline(x.operator.shape_in, x.shape_out) for x in self.layers]
         total = sum(link.operator.weight.numel() for link in self.links)
-        body = ""
-        if self.body is not None:
-            total += sum(p.numel() for p in self.body.parameters())
-            body = f"{self.body.name}, {self.body.n_features} features"
+        backbone = ""
+        if self.backbone is not None:
+            total += sum(p.numel() for p in self.backbone.parameters())
+            backbone = f"{self.backbone.name}, {self.backbone.n_features} features"
         about = {
             "inputs": self.n_features,
             "classes": self.n_classes,
             "head": self.head.kind,
             "parameters": f"{total:,}",
         }
-        return outline("Network", layers, about, body)
+        return outline("Network", layers, about, backbone)
 
     @classmethod
     def build(
@@ -242,8 +243,8 @@ class Network:
         for link in self.links:
             link.operator.weight = link.operator.weight.to(device)
         self.scaling = self.scaling.to(device)
-        if self.body is not None:
-            self.body.to(device)
+        if self.backbone is not None:
+            self.backbone.to(device)
         return self
 
     @property
@@ -254,7 +255,7 @@ class Network:
     @property
     def shape_in(self) -> Shape:
         """The shape of a raw sample: channels, height, width for images, else ``(n_features,)``."""
-        shape = self.body.image if self.body else self.layers[0].operator.shape_in
+        shape = self.backbone.image if self.backbone else self.layers[0].operator.shape_in
         return shape if len(shape) == 3 else (self.n_features,)
 
     @property
@@ -275,23 +276,23 @@ class Network:
     @property
     def batch_rows(self) -> int:
         """How many samples are predicted together."""
-        return fitting_rows(self.operators, self.body is not None)
+        return fitting_rows(self.operators, self.backbone is not None)
 
     @property
     def takes_bits(self) -> list[bool]:
         """Whether the inputs of each operator are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
 
-    def on_body(self, body: Backbone, scaling: Scaling) -> "Network":
-        """Return a network of ``body`` and these layers, which were trained on its features."""
-        return Network(self.layers, self.head, scaling, self.classes, body)
+    def on_backbone(self, backbone: Backbone, scaling: Scaling) -> "Network":
+        """Return a network of ``backbone`` and these layers, which were trained on its features."""
+        return Network(self.layers, self.head, scaling, self.classes, backbone)
 
     def features(self, V: Tensor) -> Tensor:
         """Return what the first layer takes, given scaled inputs."""
-        if self.body is None:
+        if self.backbone is None:
             return V
         with torch.no_grad():
-            features: Tensor = self.body(V)
+            features: Tensor = self.backbone(V)
         return features
 
     def forward(self, V0: Tensor) -> Tensor:
@@ -352,7 +353,7 @@ class Network:
             return FORMAT_VERSION
         if self.shortcuts:
             return 3
-        return 1 if self.body is None else 2
+        return 1 if self.backbone is None else 2
 
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, completely or not at all."""
@@ -378,9 +379,9 @@ class Network:
             header["bytes"] = ranges.are_bytes
             if not ranges.are_bytes:
                 tensors |= {"scaling.low": ranges.low, "scaling.high": ranges.high}
-        if self.body is not None:
-            header["body"] = self.body.describe()
-            tensors |= {f"body.{name}": T for name, T in self.body.tensors().items()}
+        if self.backbone is not None:
+            header["body"] = self.backbone.describe()
+            tensors |= {f"body.{name}": T for name, T in self.backbone.tensors().items()}
         return write_tensors(Path(path), MODEL, header, tensors)
 
     def export(
@@ -418,8 +419,8 @@ def check_network(network: Any) -> Network:
     return network
 
 
-def fitting_rows(operators: Sequence[Operator], on_body: bool) -> int:
+def fitting_rows(operators: Sequence[Operator], on_backbone: bool) -> int:
     """Return how many samples fit into memory together."""
     largest = max(math.prod(op.shape_out) for op in operators)
     rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
-    return min(rows, BACKBONE_ROWS) if on_body else rows
+    return min(rows, BACKBONE_ROWS) if on_backbone else rows

@@ -27,11 +27,11 @@ def load(path: str | Path) -> Network:
         head = head_of(header)
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
-        body = None
+        backbone = None
         if "body" in header:
             own = {k.removeprefix("body."): T for k, T in tensors.items() if k.startswith("body.")}
-            body = Backbone.rebuild(header["body"], own)
-        network = Network(layers, head, scaling, header["classes"], body)
+            backbone = Backbone.rebuild(header["body"], own)
+        network = Network(layers, head, scaling, header["classes"], backbone)
         if "features" in header:
             network.name_features(header["features"])
         return network

@@ -85,9 +85,10 @@ def train_baseline(
 
 
 def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> dict[str, Any]:
-    """Return all settings that count."""
-    flat = settings.flat()
-    return {name: flat[name] for name in USED} | {"rival": asdict(baseline)}
+    """Return all settings that count, under the names that records have had since 0.1."""
+    flat, own = settings.flat(), asdict(baseline)
+    kept = {name.replace("backbone", "body"): value for name, value in own.items()}
+    return {name: flat[name] for name in USED} | {"rival": kept}
 
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:

@@ -24,8 +24,8 @@ class Features:
         """What the record of a run on these features says about the pretraining."""
         return {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
 
-    def body(self, scaling: Scaling) -> Backbone:
+    def backbone(self, scaling: Scaling) -> Backbone:
         """Return the backbone, for a network whose layers take features with this scaling."""
-        backbone = self.network.body
+        backbone = self.network.backbone
         assert backbone is not None
         return Backbone(backbone.name, backbone.image, backbone.layers, scaling)

@@ -297,7 +297,7 @@ def _continuing(
     settings: TrainSettings | None, start: Network, image: Shape | None
 ) -> tuple[TrainSettings, Shape | None]:
     """Take from a network to begin with what is not given; refuse what contradicts it."""
-    if start.body is not None:
+    if start.backbone is not None:
         raise InputError("a network on a backbone cannot be trained further.")
     plans = [LayerPlan.of(layer) for layer in start.layers[:-1]]
     own: dict[str, Any] = {

@@ -196,7 +196,9 @@ class TrainingData:
         """Return the network that takes raw inputs: with features, ``model`` on its backbone."""
         if self.features is None:
             return model
-        return model.on_body(self.features.body(self.scaling), self.features.network.scaling)
+        return model.on_backbone(
+            self.features.backbone(self.scaling), self.features.network.scaling
+        )
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from zeroone.commands.report.images import signed_pixels, weight_images
 from zeroone.commands.report.templates import load_template
 from zeroone.data.load import load_data
 from zeroone.nn.network_file import load
-from zeroone.pretraining import InitialSettings, train_on_body
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training import TrainSettings, train
 from zeroone.training.text_progress import percent
 from zeroone.training.training_data import known_part
@@ -185,10 +185,10 @@ def moved(runs, folder, change):
 
 def test_pretraining_has_a_line_and_settings(runs, tmp_path):
     digits = load_data("digits")
-    train_on_body(
+    train_on_backbone(
         digits.X,
         digits.y,
-        InitialSettings("tiny", epochs=1, batch=100),
+        PretrainingSettings("tiny", epochs=1, batch=100),
         TrainSettings.from_options(hidden=(8,), epochs=1, batch=100),
         test=digits.test,
         image=digits.shape,

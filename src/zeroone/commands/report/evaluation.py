@@ -105,7 +105,7 @@ def _mistakes(
 def strongest_inputs(network: Network) -> list[tuple[str, float]]:
     """List the inputs with the largest weights, as shares of the largest; none for images."""
     operator = network.operators[0]
-    if network.body is not None or isinstance(operator, Conv2d):
+    if network.backbone is not None or isinstance(operator, Conv2d):
         return []
     norms = operator.linear.detach().norm(dim=0).numpy()
     largest = max(float(norms.max()), 1e-30)

@@ -50,7 +50,7 @@ def weight_images(network: Network, shape: Shape | None) -> list[str]:
     if first is None:
         return []
     order = np.arange(len(first))
-    if network.body is None and len(network.operators) > 1:
+    if network.backbone is None and len(network.operators) > 1:
         squares = network.operators[1].linear.detach().square().sum(dim=0).numpy()
         outgoing = np.sqrt(squares.reshape(network.operators[0].n_out, -1).sum(axis=1))
         order = np.argsort(-outgoing[: len(first)], kind="stable")
@@ -61,8 +61,8 @@ def weight_images(network: Network, shape: Shape | None) -> list[str]:
 
 def _first_weights(network: Network, shape: Shape | None) -> NDArray[Any] | None:
     """The weights of each unit, shaped (channels, height, width)."""
-    if network.body is not None:
-        kernels = next((p for p in network.body.layers.parameters() if p.dim() == 4), None)
+    if network.backbone is not None:
+        kernels = next((p for p in network.backbone.layers.parameters() if p.dim() == 4), None)
         return None if kernels is None else kernels.detach().numpy()
     operator = network.operators[0]
     if isinstance(operator, Conv2d):

@@ -3,7 +3,7 @@
 The paper calls it the "initial process".
 """
 
-from zeroone.training.pretraining.process import make_features, train_on_body
-from zeroone.training.pretraining.settings import InitialSettings
+from zeroone.training.pretraining.process import make_features, train_on_backbone
+from zeroone.training.pretraining.settings import PretrainingSettings
 
-__all__ = ["InitialSettings", "make_features", "train_on_body"]
+__all__ = ["PretrainingSettings", "make_features", "train_on_backbone"]

@@ -30,7 +30,7 @@ from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
-from zeroone.training.pretraining.settings import InitialSettings
+from zeroone.training.pretraining.settings import PretrainingSettings
 from zeroone.training.pretraining.store import cached_features
 from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
 from zeroone.training.training_data import Labelled, TrainingData
@@ -45,10 +45,10 @@ FOLDER = "initial"  # of the backbone, in the folder of a run
 
 
 @enough_memory()
-def train_on_body(
+def train_on_backbone(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
-    initial: InitialSettings,
+    pretraining: PretrainingSettings,
     settings: TrainSettings,
     *,
     out: str | Path,
@@ -66,7 +66,7 @@ def train_on_body(
     Args:
         X: raw inputs, images in rows.
         y: labels.
-        initial: how the backbone is trained.
+        pretraining: how the backbone is trained.
         settings: how the layers are trained.
         out: the folder of the run; the backbone is kept in its folder ``initial``.
         test: see ``train``, as for ``name``, ``image``, ``noise`` and ``team``.
@@ -81,13 +81,17 @@ def train_on_body(
 
     """
     if isinstance(X, Shards):
-        raise InputError("a body is trained on data in memory: sharded data are for 0/1 layers.")
+        raise InputError(
+            "a backbone is trained on data in memory: sharded data are for 0/1 layers."
+        )
     refuse_both(resume=resume, overwrite=overwrite)
     out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
     if resume and not begun and not (folder / RECORD).exists():
-        raise InputError(f"{out} holds no unfinished run on a body: there is nothing to resume.")
+        raise InputError(
+            f"{out} holds no unfinished run on a backbone: there is nothing to resume."
+        )
     if not (resume or overwrite):
         refuse_unfinished(out)
         refuse_finished(out)
@@ -98,7 +102,7 @@ def train_on_body(
             if team.is_first:
                 stack.enter_context(locked(out))
         features = make_features(
-            X, y, initial, settings, folder, **data, **stage, overwrite=overwrite
+            X, y, pretraining, settings, folder, **data, **stage, overwrite=overwrite
         )
         # Interrupted before its first state was kept, the second stage begins. After the first
         # stage, results are those of the run that this one replaces.
@@ -112,7 +116,7 @@ def train_on_body(
 def make_features(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
-    initial: InitialSettings,
+    pretraining: PretrainingSettings,
     settings: TrainSettings,
     folder: Path,
     *,
@@ -130,13 +134,13 @@ def make_features(
     dtype count. ``callbacks`` are those of pretraining and of computing features. ``overwrite``
     replaces an unfinished backbone; a finished one is used again.
     """
-    shape = check_image(initial.body, image)
+    shape = check_image(pretraining.backbone, image)
     with team.agree() as facts:
-        initial, digests = _fit(X, y, initial, settings, test, image)
+        pretraining, digests = _fit(X, y, pretraining, settings, test, image)
         facts.update(settings.flat())
         facts.update((f"{part} data", digest) for part, digest in digests.items())
-        facts.update((f"initial {name}", value) for name, value in asdict(initial).items())
-    training = initial.training(settings)
+        facts.update((f"pretraining {name}", value) for name, value in asdict(pretraining).items())
+    training = pretraining.training(settings)
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
         stage |= {"test": test, "name": name, "image": image, "team": team}
@@ -145,13 +149,15 @@ def make_features(
                 if team.is_first:
                     stack.enter_context(locked(folder))
             model, record = train_baseline(
-                X, y, initial.rival, training, **stage, overwrite=overwrite
+                X, y, pretraining.baseline, training, **stage, overwrite=overwrite
             )
             if team.is_first:
-                _keep(folder, model, record, initial.body, shape)
+                _keep(folder, model, record, pretraining.backbone, shape)
         team.first_word(None)  # the others wait for it
     network, record = load(folder / MODEL), read_record(folder / RECORD)
-    _check_same(folder, network, record, describe_baseline(initial.rival, training), digests, shape)
+    _check_same(
+        folder, network, record, describe_baseline(pretraining.baseline, training), digests, shape
+    )
     parts = {"train": X} if test is None else {"train": X, "test": test[0]}
     made = {}
     for part, inputs in parts.items():
@@ -169,20 +175,20 @@ def make_features(
 def _fit(
     X: ArrayLike | Tensor,
     y: ArrayLike | Tensor,
-    initial: InitialSettings,
+    pretraining: PretrainingSettings,
     settings: TrainSettings,
     test: Labelled | None,
     image: Shape | None,
-) -> tuple[InitialSettings, dict[str, str]]:
+) -> tuple[PretrainingSettings, dict[str, str]]:
     """Return settings that fit the data, and the data's digests; refuse layers that do not fit."""
-    task = TrainingData.prepare(X, y, initial.training(settings), test, image=image)
+    task = TrainingData.prepare(X, y, pretraining.training(settings), test, image=image)
     if convolutions := [str(plan) for plan in settings.plans if plan.kernel]:
-        raise InputError(f"the layers on a body are dense, not {convolutions[0]}.")
+        raise InputError(f"the layers on a backbone are dense, not {convolutions[0]}.")
     part = task.parts["train"]
     if settings.solver == "stochastic":
         s = settings.stochastic
         BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
-    return initial.fitted(len(part.y)), task.digests
+    return pretraining.fitted(len(part.y)), task.digests
 
 
 def _keep(
@@ -192,13 +198,13 @@ def _keep(
     for features in (*folder.glob("*.npy"), *folder.glob("*.sha256")):
         features.unlink()
     if record["status"] == Status.DIVERGED:
-        raise InputError(f"the initial process diverged: {record['reason']}.")
+        raise InputError(f"pretraining diverged: {record['reason']}.")
     (classifier,) = model.operators
     identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
-    assert isinstance(model.body, nn.Sequential)
-    body = Backbone(name, image, model.body, identity)
+    assert isinstance(model.backbone, nn.Sequential)
+    backbone = Backbone(name, image, model.backbone, identity)
     head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
-    network = Network([classifier], head, model.scaling, record["data"]["classes"], body)
+    network = Network([classifier], head, model.scaling, record["data"]["classes"], backbone)
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
     (folder / STATE).unlink()
 
@@ -216,10 +222,10 @@ def _check_same(
         then = record["settings"].get(name)
         if then != now:
             raise InputError(
-                f"the body in {folder} was trained with {name}={then!r}, not {now!r}: take another "
-                f"folder, or remove it."
+                f"the backbone in {folder} was trained with {name}={then!r}, not {now!r}: take "
+                f"another folder, or remove it."
             )
     if record["data"].get("sha256") != digests:
-        raise InputError(f"the body in {folder} was trained on other data.")
-    if network.body is None or network.body.image != image:
-        raise InputError(f"the body in {folder} was trained on images of another shape.")
+        raise InputError(f"the backbone in {folder} was trained on other data.")
+    if network.backbone is None or network.backbone.image != image:
+        raise InputError(f"the backbone in {folder} was trained on images of another shape.")

@@ -11,11 +11,11 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class InitialSettings:
+class PretrainingSettings:
     """Settings of a backbone with ReLU activations and a linear classifier, trained by Adam.
 
     Attributes:
-        body: the name of the backbone; see ``zeroone.nn.backbones``.
+        backbone: the name of the backbone; see ``zeroone.nn.backbones``.
         epochs: 0 keeps the backbone at its random start.
         batch: None takes 64, or all samples if there are fewer.
         learning_rate: the rate of Adam at the start; it falls linearly to 0.
@@ -24,7 +24,7 @@ class InitialSettings:
 
     """
 
-    body: str
+    backbone: str
     epochs: int
     batch: int | None = None
     learning_rate: float = 1e-3
@@ -32,33 +32,33 @@ class InitialSettings:
     augment: str | None = None
 
     def __post_init__(self) -> None:
-        one_of("body", self.body, BACKBONES)
-        count("the initial process's epochs", self.epochs, least=0)
+        one_of("backbone", self.backbone, BACKBONES)
+        count("pretraining's epochs", self.epochs, least=0)
         if self.batch is not None:
-            count("the initial process's batch", self.batch, least=8)
-        _ = self.rival, self.training(TrainSettings())  # check the others, too
+            count("pretraining's batch", self.batch, least=8)
+        _ = self.baseline, self.training(TrainSettings())  # check the others, too
 
     @property
-    def rival(self) -> BaselineSettings:
+    def baseline(self) -> BaselineSettings:
         """The network that Adam trains."""
         return BaselineSettings(
-            body=self.body, learning_rate=self.learning_rate, smoothing=self.smoothing
+            backbone=self.backbone, learning_rate=self.learning_rate, smoothing=self.smoothing
         )
 
-    def fitted(self, n_samples: int) -> "InitialSettings":
+    def fitted(self, n_samples: int) -> "PretrainingSettings":
         """Return the settings with a batch that so many training samples can fill."""
         if self.batch is None:
             return replace(self, batch=min(BATCH, n_samples))
         if self.batch > n_samples:
             raise InputError(
-                f"the initial process's batch of {self.batch} is larger than the {n_samples} "
+                f"pretraining's batch of {self.batch} is larger than the {n_samples} "
                 f"training samples."
             )
         return self
 
     def training(self, settings: TrainSettings) -> TrainSettings:
         """Return the settings of training; seed and data parts are those of the layers."""
-        usual = BACKBONES[self.body].augment
+        usual = BACKBONES[self.backbone].augment
         return TrainSettings(
             hidden=(),
             scaling=settings.scaling,

@@ -25,11 +25,11 @@ def cached_features(
     path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback] = ()
 ) -> NDArray[Any]:
     """Read the features of raw inputs from a file, or compute and write them."""
-    body = network.body
-    if body is None:
-        raise InputError("a network without a body has no features.")
+    backbone = network.backbone
+    if backbone is None:
+        raise InputError("a network without a backbone has no features.")
     inputs = network.inputs(X)[:]
-    shape = (len(inputs), body.n_features)
+    shape = (len(inputs), backbone.n_features)
     with FileLock(path.parent / ".features"):  # runs of a matrix may want the same features
         found = _read(path, shape)
         if found is None:
