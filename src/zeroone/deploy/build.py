@@ -30,10 +30,10 @@ SWITCH = "ZEROONE_KERNELS"
 LONG_AGO = 30 * 86400  # seconds
 SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
 # The sources and Python share these; common.c says what they are.
-ROWS, TILE, LANES, SPARE, LEAST_OF_TABLES = 256, 64, 16, 8, 64
+ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 64
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC"),
-    *(f"-DROWS={ROWS}", f"-DTILE={TILE}", f"-DLANES={LANES}", f"-DSPARE={SPARE}"),
+    *(f"-DROWS={ROWS}", f"-DLANES={LANES}", f"-DSPARE={SPARE}"),
     f"-DLEAST_OF_TABLES={LEAST_OF_TABLES}",
 )
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.build import LANES, ROWS, TILE, kernels
+from zeroone.deploy.build import LANES, ROWS, kernels
 from zeroone.deploy.integer_form import (
     Inputs,
     IntegerNetwork,
@@ -30,12 +30,13 @@ from zeroone.deploy.integer_form import (
 )
 from zeroone.nn.operators import Shape
 
+AVX512 = 2  # the level
 WORD, LINE = 32, 64  # bits, bytes
 MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
 MOST_UNUSED = 2  # times the inputs in use: then it is faster to take those than to skip the others
 # struct layer and struct network in C
 NUMBERS = (
-    *("takes", "planes", "inputs", "units", "room", "kernel", "stride", "padding"),
+    *("takes", "planes", "inputs", "units", "tile", "room", "kernel", "stride", "padding"),
     *("depth", "height", "width", "pixel", "rows", "columns", "window"),
 )
 LAYER = np.dtype(
@@ -73,9 +74,10 @@ class KernelNetwork:
             inputs.n_features <= MOST_UNUSED * inputs.n_taken
         )
         self.takes_raw = inputs.are_bytes and (inputs.taken is None or widens)
-        self._arrays = [_Layer(network, i, all_inputs=self.takes_raw) for i in range(len(self))]
-        self._layers = np.array([layer.described for layer in self._arrays], LAYER)
         best = library.best_level() if level is None else level
+        raw = inputs if self.takes_raw else None
+        self._arrays = [_Layer(network, i, raw, _tile(best, i)) for i in range(len(self))]
+        self._layers = np.array([layer.described for layer in self._arrays], LAYER)
         width = inputs.n_features if self.takes_raw else inputs.n_taken
         about = (self._layers.ctypes.data, len(self), best, width, len(network.classes))
         self._about = np.array([about], NETWORK)
@@ -174,30 +176,31 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 class _Layer:
     """A layer in the order of the kernels, with the numbers that describe it."""
 
-    def __init__(self, network: IntegerNetwork, i: int, *, all_inputs: bool) -> None:
+    def __init__(self, network: IntegerNetwork, i: int, raw: Inputs | None, tile: int) -> None:
         stage, first = network.stages[i], i == 0
         below = None if first else network.stages[i - 1].shape_out
-        W = _columns(stage.main, below, network.inputs if all_inputs else None)
+        W = _columns(stage.main, below, raw)
         bits = weight_bits(stage.main.weights)
         planes = 0 if first or bits == 8 else bits
         inputs = W.shape[1] if first else W.shape[1] // WORD
+        tile = min(tile, 64) if planes else tile
         room, limits = 1, stage.thresholds.astype(np.int64)
         if planes:
             # What the kernel counts too many: see planes.c. Beyond 32 bits, no sum is above a limit.
             below_0 = W < 0 if planes == 2 else W <= 0
             counts = below_0.sum(axis=1)
             limits += -counts if i == len(network.stages) - 1 else counts
-            self.weights = aligned(_tiles_of_planes(_plane(W > 0), _plane(below_0), planes))
+            self.weights = aligned(_tiles_of_planes(_plane(W > 0), _plane(below_0), planes, tile))
         else:
             W = padded(W, LANES, 4)
             room = _room(W, 255 if first else 1)
-            self.weights = aligned(_tiles_of_quads(W))
+            self.weights = aligned(_tiles_of_quads(W, tile))
         if i < len(network.stages) - 1:
             limits = limits.clip(max=2**31 - 1)
         # A unit that is padding is never on; scores that wrap around come back as they are added.
         self.limits = padded(limits.astype(np.int32), LANES, value=2**31 - 1)
         shape = _geometry(stage, below)
-        numbers = (int(not first), planes, inputs, len(self.limits), room, *shape)
+        numbers = (int(not first), planes, inputs, len(self.limits), tile, room, *shape)
         self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
 
 
@@ -234,29 +237,42 @@ def _plane(some: NDArray[np.bool_]) -> NDArray[np.uint32]:
     return np.packbits(some, axis=1, bitorder="little").view("<u4")
 
 
-def _tiles(n_units: int) -> list[slice]:
-    return [slice(k, min(k + TILE, n_units)) for k in range(0, n_units, TILE)]
+def _tile(level: int, i: int) -> int:
+    """The most units at a time: sums fit in registers, weights of the first layer in a cache."""
+    return 128 if level == AVX512 else 64 if i else 32
+
+
+def _tiles(n_units: int, most: int) -> list[slice]:
+    """Cut units into tiles: as many as possible of ``most``, then of half as many, and so on."""
+    tiles, start = [], 0
+    while start < n_units:
+        while most > n_units - start:
+            most //= 2
+        tiles.append(slice(start, start + most))
+        start += most
+    return tiles
 
 
 def _tiles_of_planes(
-    above: NDArray[np.uint32], below: NDArray[np.uint32], planes: int
+    above: NDArray[np.uint32], below: NDArray[np.uint32], planes: int, tile: int
 ) -> NDArray[np.uint32]:
     """Order words by tile, word, plane and unit."""
     both = np.stack([padded(plane, LANES, 1) for plane in (above, below)[:planes]])
-    parts = [both[:, tile].transpose(2, 0, 1).ravel() for tile in _tiles(both.shape[1])]
-    return np.concatenate(parts)
+    tiles = _tiles(both.shape[1], tile)
+    return np.concatenate([both[:, some].transpose(2, 0, 1).ravel() for some in tiles])
 
 
-def _tiles_of_quads(W: Weights) -> Weights:
+def _tiles_of_quads(W: Weights, tile: int) -> Weights:
     """Order weights by tile, quad, unit and input."""
     quads = W.reshape(len(W), -1, 4)
-    return np.concatenate([quads[tile].transpose(1, 0, 2).ravel() for tile in _tiles(len(W))])
+    tiles = _tiles(len(W), tile)
+    return np.concatenate([quads[some].transpose(1, 0, 2).ravel() for some in tiles])
 
 
 def _room(W: Weights, largest: int) -> int:
     """Count the quads whose products of two can be added in 16 bits, whatever the inputs are."""
     most = 0
-    for tile in _tiles(len(W)):  # one at a time, to save memory
-        pairs = W[tile].reshape(-1, 2).astype(np.int32)
+    for row in W:  # one at a time, to save memory
+        pairs = row.reshape(-1, 2).astype(np.int32)
         most = max(most, int(pairs.clip(0).sum(-1).max()), int((-pairs).clip(0).sum(-1).max()))
     return max(1, MOST_OF_BYTES // max(1, largest * most))

@@ -86,31 +86,48 @@ static void bytes_plain(const struct layer *layer, const struct quad *found, int
     }
 }
 
-/* vpmaddubsw adds two products in 16 bits, where ``room`` quads fit; then they are widened. */
+/* ``vectors`` times eight units from the place of ``weights`` in a tile of ``units``.
+ *
+ * vpmaddubsw adds two products in 16 bits, where ``room`` quads fit; then they are widened. */
+INLINE WITH_AVX2 void bytes_lanes(const int vectors, const struct layer *layer,
+                                  const struct quad *found, int count, const int8_t *weights,
+                                  int unit, int units, struct results to, int row)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i sums[4], parts[4];
+    int k, v, end;
+    for (v = 0; v < vectors; v++)
+        sums[v] = _mm256_setzero_si256();
+    for (k = 0; k < count;) {
+        for (v = 0; v < vectors; v++)
+            parts[v] = _mm256_setzero_si256();
+        end = count - k < layer->room ? count : k + layer->room;
+        for (; k < end; k++) {
+            const __m256i x = _mm256_set1_epi32(found[k].bytes);
+            const __m256i *const w =
+                (const __m256i *)(weights + 4 * (size_t)found[k].place * units);
+#pragma GCC unroll 4
+            for (v = 0; v < vectors; v++) {
+                const __m256i pairs = _mm256_maddubs_epi16(x, _mm256_loadu_si256(w + v));
+                parts[v] = _mm256_add_epi16(parts[v], pairs);
+            }
+        }
+        for (v = 0; v < vectors; v++)
+            sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(parts[v], ones));
+    }
+    for (v = 0; v < vectors; v += 2)
+        finish_avx2(sums[v], sums[v + 1], layer->limits, to, row, unit + 8 * v);
+}
+
 static WITH_AVX2 void bytes_avx2(const struct layer *layer, const struct quad *found, int count,
                                  const int8_t *weights, int unit, int units, struct results to,
                                  int row)
 {
-    const __m256i ones = _mm256_set1_epi16(1);
-    int j, k, v, end;
-    for (j = 0; j < units; j += LANES) {
-        __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-        for (k = 0; k < count;) {
-            __m256i parts[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-            end = count - k < layer->room ? count : k + layer->room;
-            for (; k < end; k++) {
-                const __m256i x = _mm256_set1_epi32(found[k].bytes);
-                const __m256i *const w =
-                    (const __m256i *)(weights + 4 * ((size_t)found[k].place * units + j));
-                for (v = 0; v < 2; v++)
-                    parts[v] = _mm256_add_epi16(
-                        parts[v], _mm256_maddubs_epi16(x, _mm256_loadu_si256(w + v)));
-            }
-            for (v = 0; v < 2; v++)
-                sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(parts[v], ones));
-        }
-        finish_avx2(sums[0], sums[1], layer->limits, to, row, unit + j);
-    }
+    int j;
+    for (j = 0; j + 32 <= units; j += 32)
+        bytes_lanes(4, layer, found, count, weights + 4 * j, unit + j, units, to, row);
+    if (j < units)
+        bytes_lanes(2, layer, found, count, weights + 4 * j, unit + j, units, to, row);
 }
 
 /* ``vectors`` times LANES units; eight sums at a time hide the latency of vpdpbusd. */
@@ -118,17 +135,17 @@ INLINE WITH_AVX512 void bytes_vectors(const int vectors, const struct layer *lay
                                       const struct quad *found, int count, const int8_t *weights,
                                       int unit, struct results to, int row)
 {
-    const int streams = vectors == 3 ? 2 : 8 / vectors;
-    __m512i sums[8];
+    const int streams = SPARE / vectors;
+    __m512i sums[SPARE];
     int k, r, v;
-    for (v = 0; v < 8; v++)
+    for (v = 0; v < SPARE; v++)
         sums[v] = _mm512_setzero_si512();
     for (k = 0; k < count; k += streams)
 #pragma GCC unroll 8
         for (r = 0; r < streams; r++) {
             const __m512i x = _mm512_set1_epi32(found[k + r].bytes);
             const int8_t *const w = weights + (size_t)found[k + r].place * vectors * 64;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (v = 0; v < vectors; v++)
                 sums[vectors * r + v] = _mm512_dpbusd_epi32(sums[vectors * r + v], x,
                                                             _mm512_loadu_si512(w + 64 * v));
@@ -144,10 +161,10 @@ static WITH_AVX512 void bytes_avx512(const struct layer *layer, const struct qua
                                      const int8_t *weights, int unit, int units, struct results to,
                                      int row)
 {
-    if (units == 4 * LANES)
+    if (units == 8 * LANES)
+        bytes_vectors(8, layer, found, count, weights, unit, to, row);
+    else if (units == 4 * LANES)
         bytes_vectors(4, layer, found, count, weights, unit, to, row);
-    else if (units == 3 * LANES)
-        bytes_vectors(3, layer, found, count, weights, unit, to, row);
     else if (units == 2 * LANES)
         bytes_vectors(2, layer, found, count, weights, unit, to, row);
     else
@@ -167,7 +184,7 @@ static void run_bytes(const struct layer *layer, int level, const uint8_t *in, p
 {
     const int8_t *weights = layer->weights;
     const int quads = quads_of(layer), room = quads + 2 * SPARE;
-    int counts[ROWS], row, unit;
+    int counts[ROWS], row, unit, units;
     for (row = 0; row < rows; row++) {
         const uint8_t *const x = in + row * stride;
         struct quad *const which = found + (ptrdiff_t)room * row;
@@ -178,8 +195,8 @@ static void run_bytes(const struct layer *layer, int level, const uint8_t *in, p
         else
             counts[row] = find_bytes(x, layer->inputs, which);
     }
-    for (unit = 0; unit < layer->units; unit += TILE) {
-        const int units = layer->units - unit < TILE ? layer->units - unit : TILE;
+    for (unit = 0; unit < layer->units; unit += units) {
+        units = tile_of(layer->units - unit, layer->tile);
         for (row = 0; row < rows; row++) {
             const struct quad *const which = found + (ptrdiff_t)room * row;
             if (level == AVX512)

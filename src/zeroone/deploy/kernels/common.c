@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* build.py defines TILE, the most units whose sums stay in registers; LANES, of whose units every
- * layer has a multiple; ROWS, the most rows at a time; and SPARE, of whose quads every row has a
- * multiple. */
+/* build.py defines ROWS, the most rows at a time; LANES, of whose units every layer has a multiple;
+ * SPARE, of whose quads every row has a multiple; and LEAST_OF_TABLES, the rows that tables are
+ * worth. */
 #define INLINE static inline __attribute__((always_inline))
 #define WITH_AVX2 __attribute__((target("avx2,popcnt")))
 #define WITH_AVX512 \
@@ -43,6 +43,7 @@ struct layer {
     int32_t takes, planes; /* planes of bits a weight: 1 or 2, or 0 for int8 */
     int32_t inputs;        /* of a row: bytes, or words of 32 bits */
     int32_t units;         /* a multiple of LANES */
+    int32_t tile;          /* the most units at a time */
     int32_t room;          /* quads whose products 16 bits hold */
     /* Of a convolution; kernel is 0 in a dense layer. An image has depth planes of pixels. */
     int32_t kernel, stride, padding, depth, height, width, pixel, rows, columns, window;
@@ -54,6 +55,14 @@ struct results {
     int32_t *scores;
     ptrdiff_t stride; /* from row to row, in half words or numbers */
 };
+
+/* The units of the next tile: as many as possible of most, most / 2, ..., LANES. */
+INLINE int tile_of(int left, int most)
+{
+    while (most > left)
+        most /= 2;
+    return most;
+}
 
 /* Turn the sums of LANES units into bits (1 where they exceed limits) or scores. */
 INLINE void finish(const int32_t *sums, const int32_t *limits, struct results to, int row, int unit)

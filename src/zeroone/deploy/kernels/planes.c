@@ -137,8 +137,6 @@ static WITH_AVX512 void planes_avx512(const struct layer *layer, const uint32_t 
     switch (units / LANES * 2 + layer->planes) {
     case 10: planes_tile(4, 2, layer, in, stride, weights, unit, to, rows); break;
     case 9: planes_tile(4, 1, layer, in, stride, weights, unit, to, rows); break;
-    case 8: planes_tile(3, 2, layer, in, stride, weights, unit, to, rows); break;
-    case 7: planes_tile(3, 1, layer, in, stride, weights, unit, to, rows); break;
     case 6: planes_tile(2, 2, layer, in, stride, weights, unit, to, rows); break;
     case 5: planes_tile(2, 1, layer, in, stride, weights, unit, to, rows); break;
     case 4: planes_tile(1, 2, layer, in, stride, weights, unit, to, rows); break;
@@ -151,9 +149,9 @@ static void run_planes(const struct layer *layer, int level, const uint32_t *in,
                        int rows, struct results to)
 {
     const uint32_t *weights = layer->weights;
-    int row, unit;
-    for (unit = 0; unit < layer->units; unit += TILE) {
-        const int units = layer->units - unit < TILE ? layer->units - unit : TILE;
+    int row, unit, units;
+    for (unit = 0; unit < layer->units; unit += units) {
+        units = tile_of(layer->units - unit, layer->tile);
         if (level == AVX512)
             planes_avx512(layer, in, stride, weights, unit, units, to, rows);
         else

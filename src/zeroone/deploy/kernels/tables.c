@@ -3,6 +3,7 @@
  * This is the method of the Four Russians: a quad of inputs has sixteen subsets, whose sums are
  * computed once for all rows; a row adds one entry of each table. Weights are ordered as in bytes.c.
  */
+#define WIDE 4 /* vectors of a tile */
 #define GROUPS 8 /* quads that have tables at the same time: those of a word */
 
 /* The sums of sixteen units' weights over all subsets of a quad, in the order of vphaddw. */
@@ -37,8 +38,8 @@ INLINE WITH_AVX2 void tables_of_tile(const int vectors, const struct layer *laye
                                      const uint32_t *in, ptrdiff_t stride, int rows,
                                      const int8_t *weights, int unit, struct results to)
 {
-    __m256i tables[GROUPS][16][TILE / 16], parts[ROWS][TILE / 16];
-    int32_t sums[ROWS][TILE];
+    __m256i tables[GROUPS][16][WIDE], parts[ROWS][WIDE];
+    int32_t sums[ROWS][16 * WIDE];
     const int most = 32767 / (4 * 128 * GROUPS); /* words whose sums 16 bits hold */
     int k, g, v, row;
     memset(parts, 0, sizeof parts[0] * rows);
@@ -46,10 +47,10 @@ INLINE WITH_AVX2 void tables_of_tile(const int vectors, const struct layer *laye
     for (k = 0; k < layer->inputs; k++) {
         for (g = 0; g < GROUPS; g++, weights += 64 * vectors)
             for (v = 0; v < vectors; v++)
-                make_table(weights + 64 * v, TILE / 16, &tables[g][0][v]);
+                make_table(weights + 64 * v, WIDE, &tables[g][0][v]);
         for (row = 0; row < rows; row++) {
             const uint32_t x = in[row * stride + k];
-            __m256i sum[TILE / 16];
+            __m256i sum[WIDE];
 #pragma GCC unroll 4
             for (v = 0; v < vectors; v++)
                 sum[v] = parts[row][v];
@@ -75,13 +76,11 @@ static WITH_AVX2 void run_tables(const struct layer *layer, const uint32_t *in, 
                                  int rows, struct results to)
 {
     const int8_t *weights = layer->weights;
-    int unit;
-    for (unit = 0; unit < layer->units; unit += TILE) {
-        const int units = layer->units - unit < TILE ? layer->units - unit : TILE;
+    int unit, units;
+    for (unit = 0; unit < layer->units; unit += units) {
+        units = tile_of(layer->units - unit, layer->tile);
         if (units == 64)
             tables_of_tile(4, layer, in, stride, rows, weights, unit, to);
-        else if (units == 48)
-            tables_of_tile(3, layer, in, stride, rows, weights, unit, to);
         else if (units == 32)
             tables_of_tile(2, layer, in, stride, rows, weights, unit, to);
         else
