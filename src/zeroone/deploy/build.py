@@ -31,6 +31,7 @@ LONG_AGO = 30 * 86400  # seconds
 SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
 # The sources and Python share these; common.c says what they are.
 ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 64
+LEVELS = ("plain C", "AVX2", "AVX-512")  # the instructions that a kernel may use
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC"),
     *(f"-DROWS={ROWS}", f"-DLANES={LANES}", f"-DSPARE={SPARE}"),
@@ -47,7 +48,7 @@ class Kernels:
 
     @property
     def level(self) -> int:
-        """The instructions that they use: 0 for plain C, 1 for AVX2, 2 for AVX-512."""
+        """The best of LEVELS that this processor has."""
         return 0 if self.library is None else int(self.library.best_level())
 
 
@@ -133,15 +134,16 @@ def _load(folder: Path, source: bytes) -> ctypes.CDLL | None:
 
 
 def _declared(path: str) -> ctypes.CDLL:
-    """Open a library; ``run_network_locked`` keeps Python's lock, which takes less time."""
-    library, pointer = ctypes.CDLL(path), ctypes.c_void_p
-    run, library.run_network_locked = library.run_network, ctypes.PyDLL(path).run_network
-    for function in (run, library.run_network_locked):
-        function.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer)
-        function.restype = None
+    """Open a library; ``leading_class`` keeps Python's lock, which takes less time."""
+    library: Any = ctypes.CDLL(path)
+    pointer = ctypes.c_void_p
+    library.run_network.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer)
+    library.run_network.restype = None
     library.memory_bytes.argtypes = pointer, ctypes.c_int
     library.memory_bytes.restype = ctypes.c_ssize_t
-    return library
+    library.leading_class = ctypes.PyDLL(path).leading_class
+    library.leading_class.argtypes = pointer, pointer, pointer
+    return library  # type: ignore[no-any-return]
 
 
 def _compile(source: bytes, folder: Path) -> bool:

@@ -96,6 +96,10 @@ class IntegerModel:
         return KernelNetwork.of(self.network, self.threads or torch.get_num_threads())
 
     @cached_property
+    def _can_run(self) -> bool:
+        return can_run(self.network)
+
+    @cached_property
     def _one(self) -> OneSample | None:
         """The short way for one sample of bytes."""
         return OneSample(self.native) if self.native and self.native.takes_raw else None
@@ -117,7 +121,7 @@ class IntegerModel:
 
     def _kernels_pay(self, samples: int) -> bool:
         """Whether to use the kernels; only much work is worth a compilation."""
-        if not can_run(self.network):
+        if not self._can_run:
             return False
         self._seen += samples
         if self._seen <= MANY and not are_there():

@@ -89,7 +89,7 @@ static void bytes_plain(const struct layer *layer, const struct quad *found, int
 /* ``vectors`` times eight units from the place of ``weights`` in a tile of ``units``.
  *
  * vpmaddubsw adds two products in 16 bits, where ``room`` quads fit; then they are widened. */
-INLINE WITH_AVX2 void bytes_lanes(const int vectors, const struct layer *layer,
+INLINE WITH_AVX2 void bytes_lanes(const int vectors, const int room, const struct layer *layer,
                                   const struct quad *found, int count, const int8_t *weights,
                                   int unit, int units, struct results to, int row)
 {
@@ -101,7 +101,7 @@ INLINE WITH_AVX2 void bytes_lanes(const int vectors, const struct layer *layer,
     for (k = 0; k < count;) {
         for (v = 0; v < vectors; v++)
             parts[v] = _mm256_setzero_si256();
-        end = count - k < layer->room ? count : k + layer->room;
+        end = count - k < room ? count : k + room;
         for (; k < end; k++) {
             const __m256i x = _mm256_set1_epi32(found[k].bytes);
             const __m256i *const w =
@@ -125,9 +125,13 @@ static WITH_AVX2 void bytes_avx2(const struct layer *layer, const struct quad *f
 {
     int j;
     for (j = 0; j + 32 <= units; j += 32)
-        bytes_lanes(4, layer, found, count, weights + 4 * j, unit + j, units, to, row);
+        if (layer->room == 1) /* no inner loop */
+            bytes_lanes(4, 1, layer, found, count, weights + 4 * j, unit + j, units, to, row);
+        else
+            bytes_lanes(4, layer->room, layer, found, count, weights + 4 * j, unit + j, units, to,
+                        row);
     if (j < units)
-        bytes_lanes(2, layer, found, count, weights + 4 * j, unit + j, units, to, row);
+        bytes_lanes(2, layer->room, layer, found, count, weights + 4 * j, unit + j, units, to, row);
 }
 
 /* ``vectors`` times LANES units; eight sums at a time hide the latency of vpdpbusd. */

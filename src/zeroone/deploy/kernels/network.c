@@ -188,3 +188,11 @@ void run_network(const struct network *network, const uint8_t *in, int samples, 
             memcpy(scores + (ptrdiff_t)s * network->classes, row, sizeof *row * network->classes);
     }
 }
+
+/* Return the leading class of one sample. */
+int leading_class(const struct network *network, const uint8_t *in, void *memory)
+{
+    int32_t label;
+    run_network(network, in, 1, memory, 0, &label);
+    return label;
+}
