@@ -23,7 +23,7 @@ from benchmarks.bench_train import N_CLASSES, N_FEATURES, as_widths
 from zeroone.commands.checks import check_output
 from zeroone.commands.console import print_table
 from zeroone.deploy import IntegerModel, IntegerNetwork, quantise, write_integers
-from zeroone.deploy.build import kernels
+from zeroone.deploy.build import LEVELS, kernels
 from zeroone.deploy.exporters.onnx import make_model
 from zeroone.deploy.runtime import open_session
 from zeroone.nn.heads import SoftmaxCE
@@ -184,13 +184,9 @@ def file_sizes(network: Network, integers: IntegerNetwork) -> dict[str, int]:
 
 
 def describe_kernels() -> str:
-    """Say which batches our own kernels serve, or why they serve none."""
+    """Say which instructions our own kernels use, or why there are none."""
     found = kernels()
-    if found.library is None:
-        return f"none: {found.why_not}"
-    if found.pay:
-        return "for one sample and for many"
-    return "for one sample; for many ONNX Runtime is as fast on this processor"
+    return f"none: {found.why_not}" if found.library is None else LEVELS[found.level]
 
 
 def measure_inference(

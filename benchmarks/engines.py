@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ from numpy.typing import NDArray
 
 from benchmarks import browser
 from zeroone.deploy import IntegerModel, IntegerNetwork
-from zeroone.deploy.build import kernels
+from zeroone.deploy.build import LEVELS, kernels
 from zeroone.deploy.exporters import html as pages
 from zeroone.deploy.exporters.c import write_c
-from zeroone.deploy.kernel_batch import NativeNetwork
-from zeroone.deploy.kernel_single import SingleNetwork
+from zeroone.deploy.kernel import KernelNetwork
 
 Scores = NDArray[np.int32]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")
@@ -49,17 +49,9 @@ def by_onnxruntime(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> S
     return IntegerModel(network, threads=1).session.run(["scores"], {"inputs": raw})[0]
 
 
-def by_native(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    """Run the kernels for batches, or ONNX Runtime for networks that they do not support."""
-    return _by_kernels(NativeNetwork.of(network), network, X, _folder)
-
-
-def by_single(network: IntegerNetwork, X: NDArray[Any], _folder: Path) -> Scores:
-    """Run the kernel for one sample, likewise."""
-    return _by_kernels(SingleNetwork.of(network), network, X, _folder)
-
-
-def _by_kernels(made: Any, network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
+def by_kernels(network: IntegerNetwork, X: NDArray[Any], folder: Path, level: int) -> Scores:
+    """Run the kernels of a level, or ONNX Runtime for networks that they do not support."""
+    made = KernelNetwork.of(network, level=level)
     return by_onnxruntime(network, X, folder) if made is None else made.scores(network.check(X))
 
 
@@ -139,7 +131,8 @@ def engines() -> dict[str, Callable[[IntegerNetwork, NDArray[Any], Path], Scores
     if shutil.which("gcc"):
         found["c"] = by_c
     if kernels().library is not None:
-        found |= {"native": by_native, "single": by_single}
+        for level in range(kernels().level + 1):
+            found[f"kernels, {LEVELS[level]}"] = partial(by_kernels, level=level)
     if shutil.which("node"):
         found["node"] = by_node
     if browser.why_not() is None:

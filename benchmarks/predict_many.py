@@ -48,8 +48,6 @@ def engines(network: Network, model: IntegerModel) -> dict[str, Score]:
         found["onnxruntime"] = lambda X: model.session.run(["scores"], {"inputs": X})[0]
     if model.native is not None:
         found["kernels"] = model.native.scores
-    if model.single is not None:
-        found["single"] = model.single.scores
     return found
 
 

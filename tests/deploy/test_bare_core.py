@@ -9,8 +9,8 @@ import pytest
 
 from integer_networks import random_network, random_samples
 from zeroone import IntegerModel, load
-from zeroone.deploy import kernel_batch, kernel_single
-from zeroone.deploy.build import Kernels, kernels
+from zeroone.deploy import kernel, runtime
+from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters.onnx import write_onnx
 from zeroone.deploy.integer_form import Map
 from zeroone.deploy.runtime import open_session
@@ -48,15 +48,13 @@ def test_models_predict(missing, tmp_path):
 @pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
 def test_kernels_take_what_they_can(missing, monkeypatch):
     """Also on processors where ONNX Runtime, were it there, would be as fast."""
-    monkeypatch.setattr(kernel_batch, "LEAST_WORK", 1)
-    monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", 1)
-    monkeypatch.setattr(Kernels, "pay", False)
+    monkeypatch.setattr(runtime, "pays", lambda _network, _samples: False)
     seen = set()
     for network, X in examples(20):
         model, raw = IntegerModel(network), network.check(X)
-        dense = kernel_batch.is_dense(network)
-        seen.add(dense)
-        wanted = model.native.scores if dense else network.score_checked
+        known = kernel.can_run(network)
+        seen.add(known)
+        wanted = model.native.scores if known else network.score_checked
         assert model.engine(raw) == wanted
         assert np.array_equal(model.scores(X), network.scores(X))
     assert seen == {True, False}

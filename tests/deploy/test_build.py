@@ -100,7 +100,7 @@ def test_a_damaged_library_is_built_again_and_never_loaded(damage, monkeypatch, 
         assert Path(path).read_bytes() == whole
         return ctypes.CDLL(path)
 
-    monkeypatch.setattr(build, "ctypes", SimpleNamespace(CDLL=load))
+    monkeypatch.setattr(build, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": load}))
     assert kernels.__wrapped__().library is not None
     assert [path.read_bytes() for path in tmp_path.rglob("*.so")] == [whole]
 

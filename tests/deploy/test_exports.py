@@ -16,6 +16,7 @@ from benchmarks import browser
 from benchmarks.engines import STRICT, by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples, whole_network
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
+from zeroone.deploy.build import LEVELS
 from zeroone.deploy.exporters.c import write_c
 from zeroone.deploy.exporters.html import describe, guess_image, write_html
 from zeroone.deploy.exporters.onnx import OPSET, write_onnx
@@ -44,11 +45,14 @@ def how_many(request, few):
     return 1000 if request.config.getoption("--thorough") else few
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "native", "single", "c", "node"])
+KERNELS = [f"kernels, {level}" for level in LEVELS]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", *KERNELS, "c", "node"])
 def test_random_networks(engine, tmp_path, request):
     if engine not in engines():
         pytest.skip(f"{engine} is not installed")
-    few = {"onnxruntime": 150, "native": 300, "single": 300, "c": 25, "node": 25}[engine]
+    few = {"onnxruntime": 150, "c": 25, "node": 25}.get(engine, 300)
     run = engines()[engine]
     for seed in range(how_many(request, few)):
         network, X = network_of(seed)

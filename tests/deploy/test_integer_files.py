@@ -15,10 +15,10 @@ from model_files import rewritten
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
 from zeroone.data.embedded import load_embedded
 from zeroone.deploy import IntegerNetwork, read_integers
+from zeroone.deploy.build import kernels
 from zeroone.deploy.files import pack, unpack
 from zeroone.deploy.integer_form import Inputs, Map, Stage
-from zeroone.deploy.kernel_batch import NativeNetwork
-from zeroone.deploy.kernel_single import SingleNetwork
+from zeroone.deploy.kernel import KernelNetwork
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.scaling import InputRange
 from zeroone.utils import storage
@@ -80,8 +80,8 @@ def score(model, X):
     if not isinstance(model, IntegerModel):
         return model.scores(X)
     wanted = model.network.scores(X)
-    for kind in (NativeNetwork, SingleNetwork):
-        made = kind.of(model.network)
+    for level in range(kernels().level + 1):
+        made = KernelNetwork.of(model.network, level=level)
         assert made is None or np.array_equal(made.scores(model.network.check(X)), wanted)
     assert np.array_equal(model.session.run(["scores"], {"inputs": X})[0], wanted)
     return wanted

@@ -2,26 +2,23 @@
 
 import os
 import pickle
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from integer_networks import random_samples
-from zeroone.deploy import (
-    IntegerModel,
-    IntegerNetwork,
-    kernel_batch,
-    kernel_single,
-    runtime,
-)
-from zeroone.deploy.build import SAMPLES, Kernels, kernels
+from integer_networks import random_network, random_samples
+from zeroone.deploy import IntegerModel, IntegerNetwork, kernel, runtime
+from zeroone.deploy.build import LEVELS, ROWS, Kernels, kernels
 from zeroone.deploy.integer_form import Inputs, Map, Stage
-from zeroone.deploy.kernel_batch import BLOCK, NativeNetwork, are_roomy, full_blocks, pays
-from zeroone.deploy.kernel_single import SingleNetwork
+from zeroone.deploy.kernel import KernelNetwork, _room
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.utils.checks import InputError
 
@@ -62,144 +59,254 @@ def ternary(rng, shape, _size):
     return rng.integers(-1, 2, shape)
 
 
-DRAWS = [as_large_as_can_be, as_small_as_can_be, beyond, of_one_sign_a_row, normal, ternary]
+def binary(rng, shape, _size):
+    return rng.choice([-1, 1], shape)
+
+
+DRAWS = [as_large_as_can_be, as_small_as_can_be, beyond, of_one_sign_a_row, normal, ternary, binary]
+
+
+@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
+def level(request):
+    """One kind of kernels after the other, whatever the processor would choose."""
+    if request.param > kernels().level:
+        pytest.skip(f"the processor has no {LEVELS[request.param]}")
+    return request.param
 
 
 @NEEDS_KERNELS
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("rows", [1, 2, 7, SAMPLES - 1, SAMPLES, SAMPLES + 1, 3 * SAMPLES + 5])
-def test_sums_of_any_size(draw, rows):
+@pytest.mark.parametrize("rows", [1, 2, 7, ROWS - 1, ROWS, ROWS + 1, 3 * ROWS + 5])
+def test_sums_of_any_size(draw, rows, level):
     """700 inputs with weights of 127 add up to several times what 16 bits hold."""
     rng = np.random.default_rng(rows)
     network = dense(rng, [90, 701, 130, 3], draw)
     X = random_samples(rng, network.inputs, rows)
-    X[0] = 255
+    X[0], X[-1] = 255, 0
+    wanted = network.scores(X)
     for threads in (1, 3):
-        made = NativeNetwork.of(network, threads)
-        assert np.array_equal(made.scores(X), network.scores(X))
+        assert np.array_equal(KernelNetwork.of(network, threads, level).scores(X), wanted)
 
 
 @NEEDS_KERNELS
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("widths", [[90, 701, 130, 3], [1, 1, 1], [33, 32, 31, 64, 65, 33]])
-def test_sums_of_any_size_of_one_sample(draw, widths):
-    rng = np.random.default_rng(len(widths))
-    network = dense(rng, widths, draw)
-    X = random_samples(rng, network.inputs, 20)
-    X[0], X[1] = 255, 0
-    assert np.array_equal(SingleNetwork.of(network).scores(X), network.scores(X))
+def test_widths(draw, level):
+    """Widths around those of words and tiles, in every place of a network."""
+    for width in (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97, 127, 128, 129, 250):
+        rng = np.random.default_rng(width)
+        for widths in ([width, width, 5], [3, width, 33, width]):
+            network = dense(rng, widths, draw)
+            X = random_samples(rng, network.inputs, 66)
+            assert np.array_equal(
+                KernelNetwork.of(network, level=level).scores(X), network.scores(X)
+            )
 
 
 @NEEDS_KERNELS
-@pytest.mark.parametrize("kind", [NativeNetwork, SingleNetwork])
-def test_without_hidden_layers(kind):
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("channels", [1, 3, 31, 33, 64, 100])
+def test_convolutions(draw, channels, level):
+    rng = np.random.default_rng(channels)
+    for _ in range(4):
+        network = convolutional(rng, channels, draw)
+        X = random_samples(rng, network.inputs, 3)
+        assert np.array_equal(KernelNetwork.of(network, level=level).scores(X), network.scores(X))
+
+
+def convolutional(rng, channels, draw):
+    """Two convolutions with random geometry and pooling, and a dense layer."""
+    shape, stages = (int(rng.integers(1, 4)), 9, 8), []
+    for i in range(2):
+        kernel = int(rng.integers(1, 1 + min(3, *shape[1:])))
+        geometry = (kernel, int(rng.integers(1, 3)), int(rng.integers(0, kernel)))
+        weights = draw(rng, (channels, shape[0] * kernel**2), 127 if i else 64).astype(np.int8)
+        main = Map(weights, shape, *geometry)
+        limits = rng.normal(0, 30 if i else 3000, channels).astype(np.int32)
+        window = int(rng.integers(1, 3)) if min(main.shape_out[1:]) > 1 else 1
+        stages.append(Stage(main, limits, "max" if window > 1 else "none", window))
+        shape = stages[-1].shape_out
+    n = int(np.prod(shape))
+    last = Map(draw(rng, (4, n), 127).astype(np.int8), (n,))
+    stages.append(Stage(last, rng.integers(-50, 50, 4).astype(np.int32)))
+    return IntegerNetwork(Inputs(stages[0].main.n_inputs), stages, list(range(4)), SoftmaxCE())
+
+
+@NEEDS_KERNELS
+def test_without_hidden_layers(level):
     rng = np.random.default_rng(0)
     network = dense(rng, [33, 5], normal)
     X = random_samples(rng, network.inputs, 40)
-    assert np.array_equal(kind.of(network).scores(X), network.scores(X))
+    assert np.array_equal(KernelNetwork.of(network, level=level).scores(X), network.scores(X))
 
 
 @NEEDS_KERNELS
-def test_one_sample_has_a_kernel_of_its_own(monkeypatch):
+@pytest.mark.parametrize("limit", [2**31 - 1, -(2**31 - 1)])
+def test_limits_of_any_size(limit, level):
+    """Kernels add a constant to the limits of weights of few bits."""
+    rng = np.random.default_rng(1)
+    network = dense(rng, [40, 50, 60, 3], ternary)
+    stages = [replace(s, thresholds=np.full_like(s.thresholds, limit)) for s in network.stages[:2]]
+    network = replace(network, stages=[*stages, network.stages[2]])
+    X = random_samples(rng, network.inputs, 5)
+    assert np.array_equal(KernelNetwork.of(network, level=level).scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_unused_inputs(level):
+    """A few are skipped with their zeros; of many, those in use are taken first."""
+    for n_features in (40, 200):
+        rng = np.random.default_rng(n_features)
+        network = dense(rng, [33, 20, 3], normal)
+        taken = np.sort(rng.choice(n_features, 33, replace=False))
+        network = replace(network, inputs=Inputs(n_features, taken))
+        X = random_samples(rng, network.inputs, 9)
+        made = KernelNetwork.of(network, level=level)
+        assert made.takes_raw == (n_features == 40)
+        assert np.array_equal(made.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_the_short_way_for_one_sample():
+    rng = np.random.default_rng(8)
+    for seed in range(20):
+        network = random_network(np.random.default_rng(seed))
+        model, out = IntegerModel(network), np.empty(1, np.int32)
+        X = random_samples(rng, network.inputs, 8)
+        for k in range(len(X)):
+            wanted = network.predict(X[k : k + 1])
+            assert model.predict(X[k : k + 1]).tolist() == wanted.tolist()
+            model.predict_into(X[k : k + 1], out)
+            assert network.classes[out[0]] == wanted[0]
+        all_out = np.empty(len(X), np.int32)
+        model.predict_into(X, all_out)
+        assert [network.classes[k] for k in all_out] == network.predict(X).tolist()
+
+
+@NEEDS_KERNELS
+def test_what_cannot_take_the_short_way():
+    """Other types, layouts and shapes are converted, or refused, as ever."""
     rng = np.random.default_rng(8)
     network = dense(rng, [20, 30, 3], normal)
-    X = random_samples(rng, network.inputs, 2)
-    model = IntegerModel(network)
-    X[0, :15] = 0  # then most of the first layer, and half of the bits, need no reading
-    n = 20 * 30 + 30 * 3
-    monkeypatch.setattr(kernel_single, "LEAST_UNITS", 30)
-    monkeypatch.setattr(kernel_single, "MOST_PADDED", 100)
-    monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", n + 1)
-    assert model.engine(X[:1]) == model._by_session
-    monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", n)
-    assert model.engine(X[:1]) == model.single.scores
-    assert model.engine(X) == model._by_session
-    assert model.engine(np.full((1, 20), 7, np.uint8)) == model._by_session  # too much to read
-    monkeypatch.setattr(kernel_single, "LEAST_UNITS", 31)
-    assert model.engine(X[:1]) == model._by_session  # too few units
-    monkeypatch.setattr(kernel_single, "LEAST_UNITS", 30)
-    monkeypatch.setattr(kernel_single, "MOST_PADDED", 1.5)
-    assert model.engine(X[:1]) == model._by_session  # 3 units are padded to 32
-    assert np.array_equal(model.scores(X[:1]), network.scores(X[:1]))
+    X = random_samples(rng, network.inputs, 40)
+    model, wanted = IntegerModel(network), network.predict(X)
+    assert model.predict(X[:1].astype(np.float64)) == wanted[:1]
+    assert model.predict(np.repeat(X[:1], 2, axis=1)[:, ::2]) == wanted[:1]
+    assert model.predict(X[:1].tolist()) == wanted[:1]
+    assert model.predict(np.asfortranarray(X)).tolist() == wanted.tolist()
+    for wrong in (X[:1, :-1], X[:1] + 0.5, X[:1].astype(np.int16) - 300):
+        with pytest.raises(InputError):
+            model.predict(wrong)
+    for out in (np.empty(1, np.int64), np.empty(2, np.int32), np.empty((1, 1), np.int32)):
+        with pytest.raises(InputError, match="int32 array of shape"):
+            model.predict_into(X[:1], out)
 
 
-def test_tiles_are_roomy_only_where_no_bytes_overflow():
-    tiles = np.zeros((3, 2, 3, 4), np.int8)
-    tiles[0, 1, 0, :2] = 64, 64  # two products in one place: 128 in all
-    tiles[1, 1, 0, :2], tiles[1, 1, 2, :2] = (64, 64), (1, -5)
-    tiles[2, 0, 1, 2:], tiles[2, 0, 2, 2:] = (-64, 30), (-64, 30)
-    assert are_roomy(tiles).tolist() == [1, 0, 1]
-    assert 255 * 128 <= 2**15 - 1 < 255 * 129
-
-
-def test_blocks_are_widened_before_they_overflow():
-    rng = np.random.default_rng(1)
-    for size in (1, 40, 127):
-        weights = rng.integers(-size, size + 1, (5, 60 * BLOCK)).astype(np.int8)
-        weights[0] = size
-        ends = np.flatnonzero(full_blocks(weights)) + 1
-        assert ends[-1] == 60
-        bounds = [0, *ends.tolist()]
-        for first, last in pairwise(bounds):
-            part = weights[:, first * BLOCK : last * BLOCK].astype(int)
-            assert max(part.clip(0).sum(1).max(), -part.clip(None, 0).sum(1).min()) < 2**15
-    assert len(ends) > 1
+@NEEDS_KERNELS
+def test_products_fit_in_16_bits():
+    weights = np.zeros((3, 8), np.int8)
+    weights[1, 2:4], weights[2, 4:6] = (64, 64), (-64, 30)
+    assert _room(weights, 255) == 1
+    assert _room(np.sign(weights), 255) == 64
+    assert 64 * 2 * 255 <= 2**15 - 1 < 65 * 2 * 255
 
 
 def test_without_a_compiler(monkeypatch):
     """ONNX Runtime takes over; only the speed differs."""
-    monkeypatch.setattr(kernel_batch, "LEAST_WORK", 1)
-    monkeypatch.setattr(kernel_batch, "LEAST_SAMPLES", 1)
-    monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", 1)
-    for name in ("kernel_batch", "kernel_single", "runtime"):
-        monkeypatch.setattr(f"zeroone.deploy.{name}.kernels", lambda: Kernels(why_not="a test"))
+    monkeypatch.setattr(kernel, "kernels", lambda: Kernels(why_not="a test"))
     rng = np.random.default_rng(2)
     network = dense(rng, [20, 30, 3], normal)
     X = random_samples(rng, network.inputs, 40)
     model = IntegerModel(network)
-    assert model.native is model.single is None
+    assert model.native is None
     for rows in (1, 40):
         assert np.array_equal(model.scores(X[:rows]), network.scores(X[:rows]))
+        assert np.array_equal(model.predict(X[:rows]), network.predict(X[:rows]))
 
 
 @NEEDS_KERNELS
 def test_what_runs_it(monkeypatch):
-    """Kernels do much work, ONNX Runtime does little work; the scores are the same."""
+    """With VNNI, ONNX Runtime runs many samples through int8 weights; the scores are the same."""
     rng = np.random.default_rng(5)
-    network = dense(rng, [60, 200, 3], normal)
+    network = dense(rng, [60, 400, 300, 3], normal)
     X = random_samples(rng, network.inputs, 300)
-    assert not pays(network, 10**6)
-    monkeypatch.setattr(kernel_batch, "LEAST_WORK", 1)
-    assert pays(network, kernel_batch.LEAST_SAMPLES)
-    assert not pays(network, kernel_batch.LEAST_SAMPLES - 1)
-    monkeypatch.setattr(kernel_batch, "LEAST_WORK", 100 * (60 * 200 + 600))
-    monkeypatch.setattr(Kernels, "pay", True)
-    model, wanted = IntegerModel(network), network.scores(X)
-    for rows, engine in ((99, model._by_session), (100, model.native.scores)):
-        assert model.engine(X[:rows]) == engine
-        assert np.array_equal(model.scores(X[:rows]), wanted[:rows])
+    few = dense(rng, [60, 400, 300, 3], ternary)
+    for level, runs_it in ((1, True), (2, False)):
+        monkeypatch.setattr(Kernels, "level", level)
+        assert kernel.pays(network, 1)
+        assert kernel.pays(few, 300)
+        model, wanted = IntegerModel(network), network.scores(X)
+        assert model.engine(X) == (model.native.scores if runs_it else model._by_session)
+        assert np.array_equal(model.scores(X), wanted)
 
 
 @NEEDS_KERNELS
-def test_nothing_is_compiled_for_a_few_single_samples(monkeypatch):
+def test_nothing_is_compiled_for_a_few_samples(monkeypatch):
     rng = np.random.default_rng(9)
     model = IntegerModel(dense(rng, [20, 64, 32], normal))
-    monkeypatch.setattr(kernel_single, "LEAST_WEIGHTS", 1)
     monkeypatch.setattr(runtime, "are_there", lambda: False)
     monkeypatch.setattr(runtime, "MANY", 3)
     sample = np.zeros((1, 20), np.uint8)
     engines = [model.engine(sample) for _ in range(5)]
     assert engines[:3] == [model._by_session] * 3
-    assert engines[3:] == [model.single.scores] * 2
+    assert engines[3:] == [model.native.scores] * 2
+
+
+SANITIZED = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+import numpy as np
+from zeroone.deploy import build
+sanitize = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+build.FLAGS = *build.FLAGS, *sanitize, "-O1", "-g"
+build.user_cache_path = lambda _name: Path({folder!r})
+from integer_networks import random_network, random_samples
+from zeroone.deploy.kernel import KernelNetwork
+import test_kernels as t
+def check(rng, network, rows):
+    X = random_samples(rng, network.inputs, rows)
+    for level in range(build.kernels().level + 1):
+        made = KernelNetwork.of(network, level=level)
+        assert made is None or np.array_equal(made.scores(network.check(X)), network.scores(X))
+assert build.kernels().library is not None, build.kernels().why_not
+for seed in range(60):
+    rng = np.random.default_rng(seed)
+    draw = t.DRAWS[seed % len(t.DRAWS)]
+    check(rng, random_network(rng), 5)
+    check(rng, t.dense(rng, [int(rng.integers(1, 99)), int(rng.integers(1, 200)), 70, 3], draw), 65)
+    check(rng, t.convolutional(rng, int(rng.integers(1, 70)), draw), 2)
+print("clean")
+"""
 
 
 @NEEDS_KERNELS
-@pytest.mark.parametrize("kind", [lambda net: NativeNetwork.of(net, 2), SingleNetwork.of])
-def test_after_a_fork_there_are_new_threads(kind):
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_sanitizers_find_nothing(tmp_path):
+    command = ["gcc", "-print-file-name=libasan.so"]
+    found = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    if not found.is_absolute():
+        pytest.skip("gcc has no address sanitizer")
+    script = SANITIZED.format(
+        paths=[str(Path(__file__).parents[1]), str(Path(__file__).parent)], folder=str(tmp_path)
+    )
+    options = {"ASAN_OPTIONS": "detect_leaks=0", "LD_PRELOAD": str(found), "CC": "gcc"}
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | options,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.stdout == "clean\n", run.stderr[-3000:]
+
+
+@NEEDS_KERNELS
+def test_after_a_fork_there_are_new_threads():
     rng = np.random.default_rng(4)
     network = dense(rng, [50, 100, 4], normal)
     X = random_samples(rng, network.inputs, 600)
-    made, wanted = kind(network), network.scores(X)
+    made, wanted = KernelNetwork.of(network, 2), network.scores(X)
     assert np.array_equal(made.scores(X), wanted)
     child = os.fork()
     if not child:
@@ -216,18 +323,16 @@ def test_other_types_are_refused():
 
 
 @NEEDS_KERNELS
-@pytest.mark.parametrize("kind", ["native", "single"])
-def test_models_are_copied_and_shared(kind):
+def test_models_are_copied_and_shared():
     rng = np.random.default_rng(3)
     network = dense(rng, [50, 100, 60, 4], normal)
     X = random_samples(rng, network.inputs, 500)
     model, wanted = IntegerModel(network, threads=2), network.scores(X)
-    assert np.array_equal(getattr(model, kind).scores(X), wanted)
-    assert np.array_equal(getattr(pickle.loads(pickle.dumps(model)), kind).scores(X), wanted)
+    assert np.array_equal(model.native.scores(X), wanted)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).native.scores(X), wanted)
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(getattr(model, kind).scores(X)))
-        for _ in range(4)
+        threading.Thread(target=lambda: found.append(model.native.scores(X))) for _ in range(4)
     ]
     for thread in threads:
         thread.start()

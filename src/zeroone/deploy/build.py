@@ -28,15 +28,14 @@ from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
 LONG_AGO = 30 * 86400  # seconds
-SOURCES = ("kernels.c", "single.c")
-# The sources and Python share these: the samples of a block, the units of a tile, and so on.
-SAMPLES, UNITS_OF_BYTES, UNITS_OF_BITS, GROUPS = 256, 32, 64, 10
-ROWS, UNITS_OF_ROWS = 8, 32
+SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
+# The sources and Python share these; common.c says what they are.
+ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 64
+LEVELS = ("plain C", "AVX2", "AVX-512")  # the instructions that a kernel may use
 FLAGS = (
-    *("-std=gnu11", "-O3", "-mavx2", "-shared", "-fPIC"),
-    *(f"-DSAMPLES={SAMPLES}", f"-DUNITS_OF_BYTES={UNITS_OF_BYTES}"),
-    *(f"-DUNITS={UNITS_OF_BITS}", f"-DGROUPS={GROUPS}"),
-    *(f"-DROWS={ROWS}", f"-DUNITS_OF_ROWS={UNITS_OF_ROWS}"),
+    *("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC"),
+    *(f"-DROWS={ROWS}", f"-DLANES={LANES}", f"-DSPARE={SPARE}"),
+    f"-DLEAST_OF_TABLES={LEAST_OF_TABLES}",
 )
 
 
@@ -48,9 +47,9 @@ class Kernels:
     why_not: str = ""
 
     @property
-    def pay(self) -> bool:
-        """Whether they beat ONNX Runtime on blocks of samples on this processor."""
-        return self.library is not None and bool(self.library.pays())
+    def level(self) -> int:
+        """The best of LEVELS that this processor has."""
+        return 0 if self.library is None else int(self.library.best_level())
 
 
 @lru_cache(maxsize=1)
@@ -64,7 +63,7 @@ def kernels() -> Kernels:
         library = _find()
     except (OSError, subprocess.SubprocessError, InputError, RuntimeError) as error:
         return Kernels(why_not=" ".join(str(error).split()) or type(error).__name__)
-    if not library.can_run():
+    if not library.best_level():
         return Kernels(why_not="the processor has no AVX2")
     return Kernels(library)
 
@@ -128,10 +127,23 @@ def _load(folder: Path, source: bytes) -> ctypes.CDLL | None:
     for path in folder.glob(_name(source)):
         try:
             if path.name == _name(source, path.read_bytes()):
-                return ctypes.CDLL(str(path))
+                return _declared(str(path))
         except OSError:
             continue
     return None
+
+
+def _declared(path: str) -> ctypes.CDLL:
+    """Open a library; ``leading_class`` keeps Python's lock, which takes less time."""
+    library: Any = ctypes.CDLL(path)
+    pointer = ctypes.c_void_p
+    library.run_network.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer)
+    library.run_network.restype = None
+    library.memory_bytes.argtypes = pointer, ctypes.c_int
+    library.memory_bytes.restype = ctypes.c_ssize_t
+    library.leading_class = ctypes.PyDLL(path).leading_class
+    library.leading_class.argtypes = pointer, pointer, pointer
+    return library  # type: ignore[no-any-return]
 
 
 def _compile(source: bytes, folder: Path) -> bool:

@@ -1,0 +1,283 @@
+"""Run integer networks in C kernels (``kernels/``), from bytes to scores and labels.
+
+Kernels take chains of dense layers and of convolutions with max pooling and one threshold a filter.
+ONNX Runtime or numpy runs other networks, and all networks where there are no kernels (see
+``build``).
+
+Between layers, bits are packed into words of 32. An image has the bits of a pixel's channels in
+words of its own, so that a convolution's patch is a row of words, and the units of the layer below
+are those of a dense layer.
+"""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeroone.deploy.build import LANES, ROWS, kernels
+from zeroone.deploy.integer_form import (
+    Inputs,
+    IntegerNetwork,
+    Map,
+    Stage,
+    Sums,
+    Weights,
+    weight_bits,
+)
+from zeroone.nn.operators import Shape
+
+AVX512 = 2  # the level
+WORD, LINE = 32, 64  # bits, bytes
+MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
+MOST_UNUSED = 2  # times the inputs in use: then it is faster to take those than to skip the others
+# From so many samples on, and products of bits with int8 weights a sample, ONNX Runtime takes less
+# time on processors with VNNI: MNIST, one thread, 128-128 to 2000-2000 hidden units.
+LEAST_OF_SESSION, MOST_INT8 = 8, 10**5
+# struct layer and struct network in C
+NUMBERS = (
+    *("takes", "planes", "inputs", "units", "tile", "room", "kernel", "stride", "padding"),
+    *("depth", "height", "width", "pixel", "rows", "columns", "window"),
+)
+LAYER = np.dtype(
+    [("weights", "u8"), ("limits", "u8"), *((name, "i4") for name in NUMBERS)], align=True
+)
+NETWORK = np.dtype(
+    [("layers", "u8"), *((name, "i4") for name in ("n_layers", "level", "features", "classes"))],
+    align=True,
+)
+
+
+def can_run(network: IntegerNetwork) -> bool:
+    """Whether kernels know all stages of a network."""
+    return all(
+        stage.shortcut is None and stage.pool in ("none", "max") and stage.thresholds.ndim == 1
+        for stage in network.stages
+    )
+
+
+def pays(network: IntegerNetwork, samples: int) -> bool:
+    """Whether kernels take less time than ONNX Runtime, which is fast where there is VNNI."""
+    if samples < LEAST_OF_SESSION or kernels().level < AVX512:
+        return True
+    others = (stage.main for stage in network.stages[1:])
+    return sum(_operations(main) for main in others if weight_bits(main.weights) == 8) < MOST_INT8
+
+
+def _operations(main: Map) -> int:
+    return main.weights.size * math.prod(main.shape_out[1:])
+
+
+class KernelNetwork:
+    """A network in the kernels; ``threads`` share the samples."""
+
+    def __init__(
+        self, network: IntegerNetwork, library: Any, threads: int = 1, level: int | None = None
+    ) -> None:
+        self.network, self.library, self.threads = network, library, threads
+        inputs = network.inputs
+        # Unused bytes get weights of 0, since picking bytes takes longer than skipping zeros.
+        widens = not network.stages[0].main.kernel and (
+            inputs.n_features <= MOST_UNUSED * inputs.n_taken
+        )
+        self.takes_raw = inputs.are_bytes and (inputs.taken is None or widens)
+        best = library.best_level() if level is None else level
+        raw = inputs if self.takes_raw else None
+        self._arrays = [_Layer(network, i, raw, _tile(best, i)) for i in range(len(self))]
+        self._layers = np.array([layer.described for layer in self._arrays], LAYER)
+        width = inputs.n_features if self.takes_raw else inputs.n_taken
+        about = (self._layers.ctypes.data, len(self), best, width, len(network.classes))
+        self._about = np.array([about], NETWORK)
+        self.address = self._about.ctypes.data
+        # Positions of convolutions are rows as well: fewer samples at a time stay in the cache.
+        largest = max(math.prod(stage.main.shape_out[1:]) for stage in network.stages)
+        self.most = max(1, ROWS // largest)
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.network.stages)
+
+    @staticmethod
+    def of(
+        network: IntegerNetwork, threads: int = 1, level: int | None = None
+    ) -> "KernelNetwork | None":
+        """Prepare a network for the kernels; None if there are none for it.
+
+        Args:
+            network: The network.
+            threads: The number of threads.
+            level: The instructions to use: 0 for plain C, 1 for AVX2, 2 for AVX-512; None takes the
+                best that the processor has.
+
+        """
+        library = kernels().library if can_run(network) else None
+        return None if library is None else KernelNetwork(network, library, threads, level)
+
+    def room(self, samples: int) -> NDArray[np.uint8]:
+        """Make the memory that so many samples at a time take."""
+        return np.empty(self.library.memory_bytes(self.address, samples), np.uint8)
+
+    def scores(self, raw: NDArray[Any]) -> Sums:
+        """Compute the scores of checked samples."""
+        q = np.ascontiguousarray(raw) if self.takes_raw else self.network.inputs.apply(raw)
+        scores = np.empty((len(q), len(self.network.classes)), np.int32)
+        share = min(len(q), -(-len(q) // self.threads))
+        parts = [slice(k, k + share) for k in range(0, len(q), max(1, share))]
+        if len(parts) == 1:
+            self._run(q, scores)
+        else:
+            list(self._workers().map(lambda part: self._run(q[part], scores[part]), parts))
+        return scores
+
+    def _run(self, q: NDArray[np.uint8], scores: Sums) -> None:
+        rows = min(self.most, len(q))
+        memory = self.room(rows)
+        for k in range(0, len(q), rows):
+            part, to = q[k : k + rows].ctypes.data, scores[k : k + rows].ctypes.data
+            n = min(rows, len(q) - k)
+            self.library.run_network(self.address, part, n, memory.ctypes.data, to, None)
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """Keep the threads between calls, but start new ones after a fork."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self.threads)
+        return self._pool[1]
+
+
+class OneSample:
+    """The shortest way from the bytes of a sample to its class, without new memory.
+
+    Python's lock stays taken during the call, so threads may share the memory.
+    """
+
+    def __init__(self, made: KernelNetwork) -> None:
+        self._made, self._memory = made, made.room(1)
+        self._run, self._network = made.library.leading_class, made.address
+        self._to = self._memory.ctypes.data
+
+    def __call__(self, sample: int) -> int:
+        """Return the leading class of the sample at an address."""
+        return self._run(self._network, sample, self._to)  # type: ignore[no-any-return]
+
+
+def padded(array: NDArray[Any], *multiples: int, value: int = 0) -> NDArray[Any]:
+    """Append a value until each side is a multiple of its number; the result is contiguous."""
+    sides = zip(array.shape, multiples, strict=True)
+    pads = [(0, -side % number) for side, number in sides]
+    return np.pad(np.ascontiguousarray(array), pads, constant_values=value)
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Copy an array to the beginning of a cache line; loads across two take twice as long."""
+    room = np.empty(array.nbytes + LINE, np.uint8)
+    start = -room.ctypes.data % LINE
+    copy = room[start : start + array.nbytes].view(array.dtype)
+    copy[:] = array
+    return copy
+
+
+class _Layer:
+    """A layer in the order of the kernels, with the numbers that describe it."""
+
+    def __init__(self, network: IntegerNetwork, i: int, raw: Inputs | None, tile: int) -> None:
+        stage, first = network.stages[i], i == 0
+        below = None if first else network.stages[i - 1].shape_out
+        W = _columns(stage.main, below, raw)
+        bits = weight_bits(stage.main.weights)
+        planes = 0 if first or bits == 8 else bits
+        inputs = W.shape[1] if first else W.shape[1] // WORD
+        tile = min(tile, 64) if planes else tile
+        room, limits = 1, stage.thresholds.astype(np.int64)
+        if planes:
+            # What the kernel counts too many: see planes.c.
+            below_0 = W < 0 if planes == 2 else W <= 0
+            counts = below_0.sum(axis=1)
+            limits += -counts if i == len(network.stages) - 1 else counts
+            self.weights = aligned(_tiles_of_planes(_plane(W > 0), _plane(below_0), planes, tile))
+        else:
+            W = padded(W, LANES, 4)
+            room = _room(W, 255 if first else 1)
+            self.weights = aligned(_tiles_of_quads(W, tile))
+        if i < len(network.stages) - 1:
+            limits = limits.clip(max=2**31 - 1)
+        # A unit that is padding is never on; scores that wrap around come back as they are added.
+        self.limits = padded(limits.astype(np.int32), LANES, value=2**31 - 1)
+        shape = _geometry(stage, below)
+        numbers = (int(not first), planes, inputs, len(self.limits), tile, room, *shape)
+        self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
+
+
+def _columns(main: Map, below: Shape | None, raw: Inputs | None) -> Weights:
+    """Return weights in the order of a row's bytes (of all raw inputs if given), or bits."""
+    W = main.weights
+    if below is None:
+        if raw is None or raw.taken is None:
+            return W
+        wide = np.zeros((len(W), raw.n_features), np.int8)
+        wide[:, raw.taken] = W
+        return wide
+    if len(below) == 3:  # by position, then channel, the channels of a position in whole words
+        by_channel = W.reshape(len(W), main.shape_in[0] if main.kernel else below[0], -1)
+        W = padded(by_channel.transpose(0, 2, 1), 1, 1, WORD).reshape(len(W), -1)
+    return padded(W, 1, WORD)
+
+
+def _geometry(stage: Stage, below: Shape | None) -> tuple[int, ...]:
+    """The numbers of a convolution from ``kernel`` on; zeros for a dense layer."""
+    main = stage.main
+    if not main.kernel:
+        return (0,) * 10
+    channels, height, width = main.shape_in
+    image = (channels, height, width, 1)
+    if below is not None:
+        image = (1, height, width, -(-channels // WORD) * (WORD // 8))
+    window = stage.window if stage.pool == "max" else 1
+    return (main.kernel, main.stride, main.padding, *image, *main.shape_out[1:], window)
+
+
+def _plane(some: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Pack a matrix of bits into words, by row."""
+    return np.packbits(some, axis=1, bitorder="little").view("<u4")
+
+
+def _tile(level: int, i: int) -> int:
+    """The most units at a time: sums fit in registers, weights of the first layer in a cache."""
+    return 128 if level == AVX512 else 64 if i else 32
+
+
+def _tiles(n_units: int, most: int) -> list[slice]:
+    """Cut units into tiles: as many as possible of ``most``, then of half as many, and so on."""
+    tiles, start = [], 0
+    while start < n_units:
+        while most > n_units - start:
+            most //= 2
+        tiles.append(slice(start, start + most))
+        start += most
+    return tiles
+
+
+def _tiles_of_planes(
+    above: NDArray[np.uint32], below: NDArray[np.uint32], planes: int, tile: int
+) -> NDArray[np.uint32]:
+    """Order words by tile, word, plane and unit."""
+    both = np.stack([padded(plane, LANES, 1) for plane in (above, below)[:planes]])
+    tiles = _tiles(both.shape[1], tile)
+    return np.concatenate([both[:, some].transpose(2, 0, 1).ravel() for some in tiles])
+
+
+def _tiles_of_quads(W: Weights, tile: int) -> Weights:
+    """Order weights by tile, quad, unit and input."""
+    quads = W.reshape(len(W), -1, 4)
+    tiles = _tiles(len(W), tile)
+    return np.concatenate([quads[some].transpose(1, 0, 2).ravel() for some in tiles])
+
+
+def _room(W: Weights, largest: int) -> int:
+    """Count the quads whose products of two can be added in 16 bits, whatever the inputs are."""
+    most = 0
+    for row in W:  # one at a time, to save memory
+        pairs = row.reshape(-1, 2).astype(np.int32)
+        most = max(most, int(pairs.clip(0).sum(-1).max()), int((-pairs).clip(0).sum(-1).max()))
+    return max(1, MOST_OF_BYTES // max(1, largest * most))

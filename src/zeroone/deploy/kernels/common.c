@@ -1,0 +1,107 @@
+/* What the kernels share. build.py joins common.c, bytes.c, planes.c, tables.c and network.c, in
+ * this order, and compiles them as one file; kernel.py orders the weights.
+ *
+ * A kernel computes rows: a row is a sample of a dense layer, or a position of a convolution. Every
+ * kernel has a plain form, which says what it computes, and forms for AVX2 and AVX-512. Sums of
+ * integers are exact in any order.
+ */
+#include <immintrin.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* build.py defines ROWS, the most rows at a time; LANES, of whose units every layer has a multiple;
+ * SPARE, of whose quads every row has a multiple; and LEAST_OF_TABLES, the rows that tables are
+ * worth. */
+#define INLINE static inline __attribute__((always_inline))
+#define WITH_AVX2 __attribute__((target("avx2,popcnt")))
+#define WITH_AVX512 \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vpopcntdq,popcnt")))
+
+enum { PLAIN, AVX2, AVX512 };
+
+/* The fastest form that this processor has. */
+int best_level(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("popcnt"))
+        return PLAIN;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512vpopcntdq"))
+        return AVX512;
+    return AVX2;
+}
+
+enum { OF_BYTES, OF_BITS }; /* what a layer takes */
+
+/* A layer, as LAYER in kernel.py. Pixels are bytes of a plane, or words of bits, one a channel. */
+struct layer {
+    const void *weights;
+    const int32_t *limits; /* added in the last layer */
+    int32_t takes, planes; /* planes of bits a weight: 1 or 2, or 0 for int8 */
+    int32_t inputs;        /* of a row: bytes, or words of 32 bits */
+    int32_t units;         /* a multiple of LANES */
+    int32_t tile;          /* the most units at a time */
+    int32_t room;          /* quads whose products 16 bits hold */
+    /* Of a convolution; kernel is 0 in a dense layer. An image has depth planes of pixels. */
+    int32_t kernel, stride, padding, depth, height, width, pixel, rows, columns, window;
+};
+
+/* Where a kernel writes: bits, LANES units to a half word, or sums if there are scores. */
+struct results {
+    uint16_t *bits;
+    int32_t *scores;
+    ptrdiff_t stride; /* from row to row, in half words or numbers */
+};
+
+/* The units of the next tile: as many as possible of most, most / 2, ..., LANES. */
+INLINE int tile_of(int left, int most)
+{
+    while (most > left)
+        most /= 2;
+    return most;
+}
+
+/* Turn the sums of LANES units into bits (1 where they exceed limits) or scores. */
+INLINE void finish(const int32_t *sums, const int32_t *limits, struct results to, int row, int unit)
+{
+    int j;
+    if (to.scores) {
+        int32_t *const scores = to.scores + row * to.stride + unit;
+        for (j = 0; j < LANES; j++)
+            scores[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)limits[unit + j]);
+    } else {
+        unsigned bits = 0;
+        for (j = 0; j < LANES; j++)
+            bits |= (unsigned)(sums[j] > limits[unit + j]) << j;
+        to.bits[row * to.stride + unit / LANES] = (uint16_t)bits;
+    }
+}
+
+INLINE WITH_AVX2 void finish_avx2(__m256i low, __m256i high, const int32_t *limits,
+                                  struct results to, int row, int unit)
+{
+    const __m256i a = _mm256_loadu_si256((const __m256i *)(limits + unit));
+    const __m256i b = _mm256_loadu_si256((const __m256i *)(limits + unit + 8));
+    if (to.scores) {
+        int32_t *const scores = to.scores + row * to.stride + unit;
+        _mm256_storeu_si256((__m256i *)scores, _mm256_add_epi32(low, a));
+        _mm256_storeu_si256((__m256i *)(scores + 8), _mm256_add_epi32(high, b));
+    } else {
+        const int x = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(low, a)));
+        const int y = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(high, b)));
+        to.bits[row * to.stride + unit / LANES] = (uint16_t)(x | y << 8);
+    }
+}
+
+INLINE WITH_AVX512 void finish_avx512(__m512i sums, const int32_t *limits, struct results to,
+                                      int row, int unit)
+{
+    const __m512i limit = _mm512_loadu_si512(limits + unit);
+    if (to.scores)
+        _mm512_storeu_si512(to.scores + row * to.stride + unit, _mm512_add_epi32(sums, limit));
+    else
+        to.bits[row * to.stride + unit / LANES] = _mm512_cmpgt_epi32_mask(sums, limit);
+}

@@ -1,0 +1,198 @@
+/* A whole network, from bytes to scores and labels. */
+
+struct network { /* as NETWORK in kernel.py */
+    const struct layer *layers;
+    int32_t n_layers, level, features, classes;
+};
+
+/* Half words of bits that a row of results takes: whole words. */
+INLINE int halves(const struct layer *layer)
+{
+    return (layer->units + 31) / 32 * 2;
+}
+
+INLINE int positions(const struct layer *layer)
+{
+    return layer->kernel ? layer->rows * layer->columns : 1;
+}
+
+INLINE ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The bytes of a row, and of a sample's bits. */
+INLINE ptrdiff_t row_bytes(const struct layer *layer)
+{
+    return (ptrdiff_t)layer->inputs * (layer->takes == OF_BITS ? 4 : 1);
+}
+
+INLINE ptrdiff_t sample_bytes(const struct layer *layer)
+{
+    const int window = layer->kernel ? layer->window : 1;
+    const int pooled = layer->kernel ? layer->rows / window * (layer->columns / window) : 1;
+    return (ptrdiff_t)pooled * halves(layer) * 2;
+}
+
+/* Scratch memory, one part after another; each has the size that the largest layer needs. */
+struct memory {
+    ptrdiff_t found, patches, whole, bits, scores, total;
+};
+
+static struct memory plan(const struct network *network, int samples)
+{
+    struct memory parts = {0, 0, 0, 0, 0, 0};
+    int i;
+    for (i = 0; i < network->n_layers; i++) {
+        const struct layer *const layer = network->layers + i;
+        const ptrdiff_t all = layer->kernel ? positions(layer) : samples;
+        const ptrdiff_t rows = all < ROWS ? all : ROWS;
+        if (!layer->planes)
+            parts.found = larger(parts.found, rows * (quads_of(layer) + 2 * SPARE) * 8);
+        if (layer->kernel) {
+            parts.patches = larger(parts.patches, rows * row_bytes(layer));
+            parts.whole = larger(parts.whole, (ptrdiff_t)positions(layer) * halves(layer) * 2);
+        }
+        parts.bits = larger(parts.bits, samples * sample_bytes(layer));
+        parts.scores = (ptrdiff_t)samples * layer->units * 4;
+    }
+    /* Parts begin at multiples of 64 bytes. */
+    parts.found = (parts.found + 63) / 64 * 64;
+    parts.patches = (parts.patches + 63) / 64 * 64;
+    parts.whole = (parts.whole + 63) / 64 * 64;
+    parts.bits = (parts.bits + 63) / 64 * 64;
+    parts.total = parts.found + parts.patches + parts.whole + 2 * parts.bits + parts.scores + 64;
+    return parts;
+}
+
+ptrdiff_t memory_bytes(const struct network *network, int samples)
+{
+    return plan(network, samples).total;
+}
+
+/* Run a layer on at most ROWS rows. */
+static void run_rows(const struct layer *layer, int level, const uint8_t *in, ptrdiff_t stride,
+                     int rows, struct quad *found, struct results to)
+{
+    int row;
+    if (layer->planes)
+        run_planes(layer, level, (const uint32_t *)in, stride / 4, rows, to);
+    else if (layer->takes == OF_BITS && level == AVX2 && rows >= LEAST_OF_TABLES)
+        run_tables(layer, (const uint32_t *)in, stride / 4, rows, to);
+    else
+        run_bytes(layer, level, in, stride, rows, found, to);
+    if (!to.scores && layer->units / LANES % 2) /* the other half of the last word */
+        for (row = 0; row < rows; row++)
+            to.bits[row * to.stride + layer->units / LANES] = 0;
+}
+
+/* Copy what a kernel sees at one position; there are zeros around an image. */
+static void take_patch(const struct layer *layer, const uint8_t *image, int y, int x, uint8_t *to)
+{
+    const int left = x < 0 ? -x : 0, beyond = x + layer->kernel - layer->width;
+    const int right = beyond > 0 ? beyond : 0, pixel = layer->pixel;
+    const ptrdiff_t line = (ptrdiff_t)layer->width * pixel;
+    const size_t wide = (size_t)layer->kernel * pixel;
+    int plane, row;
+    for (plane = 0; plane < layer->depth; plane++)
+        for (row = y; row < y + layer->kernel; row++, to += wide) {
+            const uint8_t *const from = image + (plane * layer->height + row) * line;
+            if (row < 0 || row >= layer->height || left + right >= layer->kernel)
+                memset(to, 0, wide);
+            else if (left || right) {
+                memset(to, 0, wide);
+                memcpy(to + left * pixel, from + (ptrdiff_t)(x + left) * pixel,
+                       wide - (size_t)(left + right) * pixel);
+            } else
+                memcpy(to, from + (ptrdiff_t)x * pixel, wide);
+        }
+}
+
+/* Take the largest bits of each window. */
+static void pool(const struct layer *layer, const uint16_t *whole, uint16_t *to)
+{
+    const int window = layer->window, width = halves(layer);
+    int y, x, i, j, h;
+    for (y = 0; y < layer->rows / window; y++)
+        for (x = 0; x < layer->columns / window; x++, to += width) {
+            memset(to, 0, sizeof *to * width);
+            for (i = 0; i < window; i++)
+                for (j = 0; j < window; j++) {
+                    const ptrdiff_t at = (ptrdiff_t)(y * window + i) * layer->columns;
+                    const uint16_t *const from = whole + (at + x * window + j) * width;
+                    for (h = 0; h < width; h++)
+                        to[h] |= from[h];
+                }
+        }
+}
+
+/* Run a convolution on one sample; ``whole`` holds the bits before pooling. */
+static void run_convolution(const struct layer *layer, int level, const uint8_t *image,
+                            struct quad *found, uint8_t *patches, uint16_t *whole, uint16_t *to)
+{
+    const int all = positions(layer), width = halves(layer);
+    const ptrdiff_t size = row_bytes(layer);
+    uint16_t *const bits = layer->window > 1 ? whole : to;
+    int first, k;
+    for (first = 0; first < all; first += ROWS) {
+        const int rows = all - first < ROWS ? all - first : ROWS;
+        const struct results part = {bits + (ptrdiff_t)first * width, 0, width};
+        for (k = 0; k < rows; k++) {
+            const int y = (first + k) / layer->columns, x = (first + k) % layer->columns;
+            take_patch(layer, image, y * layer->stride - layer->padding,
+                       x * layer->stride - layer->padding, patches + k * size);
+        }
+        run_rows(layer, level, patches, size, rows, found, part);
+    }
+    if (layer->window > 1)
+        pool(layer, whole, to);
+}
+
+/* Compute the scores and the leading classes (the first of several) of at most ROWS samples.
+ *
+ * ``scores`` or ``labels`` may be missing. ``memory`` has memory_bytes bytes.
+ */
+void run_network(const struct network *network, const uint8_t *in, int samples, void *memory,
+                 int32_t *scores, int32_t *labels)
+{
+    const struct memory parts = plan(network, samples);
+    uint8_t *const base = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    uint8_t *const patches = base + parts.found, *const whole = patches + parts.patches;
+    uint8_t *bits[2] = {whole + parts.whole, whole + parts.whole + parts.bits};
+    int32_t *const sums = (int32_t *)(bits[1] + parts.bits);
+    ptrdiff_t stride = network->features, width = 0;
+    int i, s, j;
+    for (i = 0; i < network->n_layers; i++) {
+        const struct layer *const layer = network->layers + i;
+        const int last = i == network->n_layers - 1;
+        uint16_t *const out = (uint16_t *)bits[i % 2];
+        const struct results to = {out, last ? sums : 0, last ? layer->units : halves(layer)};
+        if (layer->kernel)
+            for (s = 0; s < samples; s++)
+                run_convolution(layer, network->level, in + s * stride, (struct quad *)base,
+                                patches, (uint16_t *)whole, out + s * sample_bytes(layer) / 2);
+        else
+            run_rows(layer, network->level, in, stride, samples, (struct quad *)base, to);
+        in = (const uint8_t *)out;
+        stride = sample_bytes(layer);
+        width = layer->units;
+    }
+    for (s = 0; s < samples; s++) {
+        const int32_t *const row = sums + s * width;
+        int best = 0;
+        for (j = 1; j < network->classes; j++)
+            best = row[j] > row[best] ? j : best;
+        if (labels)
+            labels[s] = best;
+        if (scores)
+            memcpy(scores + (ptrdiff_t)s * network->classes, row, sizeof *row * network->classes);
+    }
+}
+
+/* Return the leading class of one sample. */
+int leading_class(const struct network *network, const uint8_t *in, void *memory)
+{
+    int32_t label;
+    run_network(network, in, 1, memory, 0, &label);
+    return label;
+}
