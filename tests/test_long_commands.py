@@ -20,7 +20,7 @@ from test_examples import make_tones
 from tiny_world import shrink_benchmarks, shrink_data, shrink_matrices, shrink_options
 from zeroone.cli import app
 
-STARTS = r"(?:zeroone|python|make|pip|torchrun|apt-get|pre-commit|git|gcc|source|\./)"
+STARTS = r"(?:zeroone|python|pytest|make|pip|torchrun|apt-get|pre-commit|git|gcc|source|\./)"
 LINE = re.compile(rf"^    ({STARTS}(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 INLINE = re.compile(rf"`({STARTS}\s[^`]+)`")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -60,9 +60,9 @@ LONG = [
     if re.match("zeroone (bench|matrix|reproduce) ", c) and not PATTERN.search(c)
 ]
 SHORT = [c for c in COMMANDS if c.startswith("zeroone ") and c not in LONG]
-PYTHON, MAKE, PIP, RANKS = (
+PYTHON, PYTEST, MAKE, PIP, RANKS = (
     [c for c in COMMANDS if c.startswith(f"{name} ")]
-    for name in ("python", "make", "pip", "torchrun")
+    for name in ("python", "pytest", "make", "pip", "torchrun")
 )
 
 
@@ -136,6 +136,16 @@ def test_targets_of_make(line):
     assert recipe(*line.split()[1:])
 
 
+@pytest.mark.parametrize("line", PYTEST)
+def test_tests_that_pages_name(line, pytestconfig):
+    """These run for minutes: check that pytest knows the files and the options."""
+    for word in line.split()[1:]:
+        if word.startswith("--"):
+            assert hasattr(pytestconfig.option, word[2:].partition("=")[0])
+        else:
+            assert (ROOT / word).is_file()
+
+
 @pytest.mark.parametrize("line", PIP)
 def test_pip_finds_what_it_is_told_to_install(line):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -191,4 +201,4 @@ def test_suites_in_sentences_exist():
 
 
 def test_every_command_has_a_test():
-    assert set(COMMANDS) - {*LONG, *SHORT, *PYTHON, *MAKE, *PIP, *RANKS} == set()
+    assert set(COMMANDS) - {*LONG, *SHORT, *PYTHON, *PYTEST, *MAKE, *PIP, *RANKS} == set()
