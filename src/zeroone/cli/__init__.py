@@ -40,6 +40,7 @@ COMMANDS = {
     "reproduce": "Reproduce a table or figure of the paper.",
     "bench train": "Time an epoch beside STE and ReLU.",
     "bench inference": "Time predictions beside ReLU networks.",
+    "bench pareto": "Compare errors, sizes and times with int8 ReLU.",
     "completion": "Print a completion script for a shell.",
 }
 # Their functions, where these are not zeroone.commands.NAME:NAME. Those of paper/ and benchmarks/
@@ -54,6 +55,7 @@ PLACES = {
     "reproduce": "paper.commands:reproduce",
     "bench train": "benchmarks.bench_train:bench_train",
     "bench inference": "benchmarks.bench_inference:bench_inference",
+    "bench pareto": "benchmarks.pareto:bench_pareto",
     "completion": "zeroone.cli.completion:completion",
 }
 # The system refuses a path: the user's mistake, wherever a command first touches it.

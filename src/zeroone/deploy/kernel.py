@@ -121,23 +121,34 @@ class KernelNetwork:
 
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples."""
-        q = np.ascontiguousarray(raw) if self.takes_raw else self.network.inputs.apply(raw)
-        scores = np.empty((len(q), len(self.network.classes)), np.int32)
-        share = min(len(q), -(-len(q) // self.threads))
-        parts = [slice(k, k + share) for k in range(0, len(q), max(1, share))]
-        if len(parts) == 1:
-            self._run(q, scores)
-        else:
-            list(self._workers().map(lambda part: self._run(q[part], scores[part]), parts))
+        scores = np.empty((len(raw), len(self.network.classes)), np.int32)
+        self._share(raw, scores, leading=False)
         return scores
 
-    def _run(self, q: NDArray[np.uint8], scores: Sums) -> None:
+    def leading(self, raw: NDArray[Any]) -> Sums:
+        """Find the place of each checked sample's leading class."""
+        places = np.empty(len(raw), np.int32)
+        self._share(raw, places, leading=True)
+        return places
+
+    def _share(self, raw: NDArray[Any], out: Sums, *, leading: bool) -> None:
+        """Share samples among the threads."""
+        q = np.ascontiguousarray(raw) if self.takes_raw else self.network.inputs.apply(raw)
+        share = max(1, -(-len(q) // self.threads))
+        if share >= len(q):
+            self._run(q, out, leading=leading)
+            return
+        parts = [slice(k, k + share) for k in range(0, len(q), share)]
+        list(self._workers().map(lambda p: self._run(q[p], out[p], leading=leading), parts))
+
+    def _run(self, q: NDArray[np.uint8], out: Sums, *, leading: bool) -> None:
         rows = min(self.most, len(q))
         memory = self.room(rows)
         for k in range(0, len(q), rows):
-            part, to = q[k : k + rows].ctypes.data, scores[k : k + rows].ctypes.data
-            n = min(rows, len(q) - k)
-            self.library.run_network(self.address, part, n, memory.ctypes.data, to, None)
+            part, to = q[k : k + rows], out[k : k + rows].ctypes.data
+            where = (None, to) if leading else (to, None)
+            place, n = part.ctypes.data, len(part)
+            self.library.run_network(self.address, place, n, memory.ctypes.data, *where)
 
     def _workers(self) -> ThreadPoolExecutor:
         """Keep the threads between calls, but start new ones after a fork."""

@@ -7,7 +7,7 @@ they exist and numpy does the rest. The scores are the same to the bit.
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -100,9 +100,9 @@ class IntegerModel:
         return can_run(self.network)
 
     @cached_property
-    def _one(self) -> OneSample | None:
+    def _one(self) -> OneSample:
         """The short way for one sample of bytes."""
-        return OneSample(self.native) if self.native and self.native.takes_raw else None
+        return OneSample(cast(KernelNetwork, self.native))
 
     @cached_property
     def _labels(self) -> NDArray[Any]:
@@ -134,13 +134,15 @@ class IntegerModel:
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return the label of each sample's leading class, the first one if several lead."""
-        if type(X) is np.ndarray and X.shape == self._shape_of_one and self._is_short(X):
-            at = self._one(X.ctypes.data)  # type: ignore[misc]
-            return self._labels[at : at + 1].copy()
+        if self._is_short(X):
+            if X.shape == self._shape_of_one:
+                at = self._one(X.ctypes.data)
+                return self._labels[at : at + 1].copy()
+            return self._labels[self.native.leading(X)]  # type: ignore[union-attr]
         labels: NDArray[Any] = self._labels[self.scores(X).argmax(axis=1)]
         return labels
 
-    def predict_into(self, X: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+    def predict_into(self, X: ArrayLike | Tensor, out: NDArray[np.int32]) -> None:
         """Write the place of each sample's leading class in ``classes`` to an array.
 
         One sample of bytes takes the least time that Python allows, and no new memory.
@@ -150,17 +152,27 @@ class IntegerModel:
             out: An int32 array with an entry for each sample.
 
         """
-        if out.dtype != np.int32 or out.shape != (len(X),):
-            raise InputError(f"predict_into needs an int32 array of shape ({len(X)},) to write to.")
-        if type(X) is np.ndarray and X.shape == self._shape_of_one and self._is_short(X):
-            out[0] = self._one(X.ctypes.data)  # type: ignore[misc]
+        shape = np.shape(X)[:1]
+        if type(out) is not np.ndarray or out.dtype != np.int32 or out.shape != shape:
+            raise InputError(f"predict_into needs an int32 array of shape {shape} to write to.")
+        if self._is_short(X):
+            one = X.shape == self._shape_of_one
+            out[:] = self._one(X.ctypes.data) if one else self.native.leading(X)  # type: ignore[union-attr]
         else:
             out[:] = self.scores(X).argmax(axis=1)
 
-    def _is_short(self, X: NDArray[Any]) -> bool:
-        """Whether a sample can take the short way: bytes in a row, for kernels that are there."""
-        fits = X.dtype == np.uint8 and X.flags.c_contiguous
-        return fits and self._kernels_pay(1) and self._one is not None
+    def _is_short(self, X: Any) -> TypeGuard[NDArray[np.uint8]]:
+        """Whether samples can take the short way: bytes in rows, for kernels that are there."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype == np.uint8
+            and X.shape[1:] == self._shape_of_one[1:]
+            and len(X) > 0
+            and X.flags.c_contiguous
+            and self._kernels_pay(len(X))
+            and self.native is not None
+            and self.native.takes_raw
+        )
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return the class probabilities of each sample."""
