@@ -249,3 +249,12 @@ def test_inputs_that_hardly_differ_from_0_are_constant(tmp_path):
         network = train(X, np.arange(60) % 2, settings).network
         assert bool((network.scaling.scale == 1).all())
         assert load(network.save(tmp_path / "m.safetensors")).n_features == 3
+
+
+def test_truths_are_numbers(tmp_path):
+    path = tmp_path / "truths.csv"
+    path.write_text("a,b,kind\nTrue,0.5,x\nfalse,2,y\n")
+    assert load_data(str(path)).X.tolist() == [[1, 0.5], [0, 2]]
+    path.write_text("a,b,kind\nTrue,0.5,x\nmaybe,2,y\n")
+    with pytest.raises(InputError, match="sample 2: 'a' is not a number"):
+        load_data(str(path))

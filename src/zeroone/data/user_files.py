@@ -188,6 +188,9 @@ def _is_header(
     return bool(rows) and not _is_number(first[-1]) and all(_is_number(row[-1]) for row in rows)
 
 
+TRUTHS = {"true": "1", "false": "0"}  # as pandas writes them
+
+
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -200,7 +203,11 @@ def _numbers(path: Path, table: Table) -> NDArray[np.float64]:
     try:
         return np.array(table.rows, dtype=np.float64)
     except ValueError:
-        for k, row in enumerate(table.rows):
+        rows = [[TRUTHS.get(cell.lower(), cell) for cell in row] for row in table.rows]
+    try:
+        return np.array(rows, dtype=np.float64)
+    except ValueError:
+        for k, row in enumerate(rows):
             for name, cell in zip(table.names, row, strict=True):
                 if not _is_number(cell):
                     what = "is empty" if cell == "" else f"is not a number ({cell!r})"
