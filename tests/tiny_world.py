@@ -7,11 +7,12 @@ import argparse
 import importlib
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from torch import nn
 
-from benchmarks import bench_train, calibration, other_targets, small_data, speech
+from benchmarks import bench_train, calibration, other_targets, pareto_models, small_data, speech
 from paper.matrix import architectures, matrix
 from paper.matrix.architectures import Architecture
 from paper.matrix.spec import Spec
@@ -158,6 +159,8 @@ def shrink_benchmarks(monkeypatch):
         "other_targets": {"DATA": {"diabetes": few_rows(other_targets.DATA["diabetes"])}},
         "small_data": {"SUITES": {"small": first(small_data.SUITES["small"], 2)}},
         "larger": {"ROWS": 64, "BATCH": 32},
+        "pareto": {"BATCHES": (16, 256), "SINGLES": 2, "user_cache_path": Path},
+        "pareto_models": {"OURS": first(pareto_models.OURS, 2), "RELU": (4, 8), "DROPOUTS": (0.0,)},
         "predict_many": {"OPENING": 4, "MOST_GROWTH": 2**40},
         "speech": {"BATCH": 16, "TRIALS": {k: v[:1] for k, v in speech.TRIALS.items()}},
         "torture": {"ORDER": ["mlp"]},
