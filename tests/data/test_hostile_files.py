@@ -16,8 +16,7 @@ from PIL import Image
 from paper.matrix.record_file import read_entries
 from paper.matrix.spec import Spec
 from zeroone import load, train
-from zeroone.data.archives import ArchiveFiles
-from zeroone.data.cache import home, load_cached
+from zeroone.data.archives import Files
 from zeroone.data.load import load_data, load_inputs
 from zeroone.data.mnist import MNIST
 from zeroone.data.shards import write_shards
@@ -33,7 +32,7 @@ READERS = {
     ".npz of inputs": load_inputs,
     ".safetensors": load,
     ".toml": Spec.read,
-    ".tar": lambda path: ArchiveFiles(path, 100),
+    ".tar": lambda path: Files.of_archive(path, 100),
 }
 
 
@@ -65,9 +64,9 @@ def test_a_pipe_among_images_shards_or_cached_arrays(tmp_path):
     os.mkfifo(tmp_path / "shards" / "y-0.npy")
     with pytest.raises(InputError, match=r"y-0\.npy is missing or damaged"):
         load_data(str(tmp_path / "shards"))
-    home(MNIST, tmp_path).mkdir(parents=True)
-    os.mkfifo(home(MNIST, tmp_path) / "train_images.npy")
-    assert load_cached(MNIST, tmp_path) is None
+    MNIST.home(tmp_path).mkdir(parents=True)
+    os.mkfifo(MNIST.home(tmp_path) / "train_images.npy")
+    assert MNIST.cached(tmp_path) is None
 
 
 def npy(header, version=1, data=b""):

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import lzma
-import pickle
 import struct
 import tarfile
 import zipfile
@@ -27,15 +26,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from data_files import TINY_CIFAR10, TINY_MNIST, write_idx, write_python
+from data_files import TINY_MNIST, write_idx
 from fuzz.mutations import MOST, altered, damaged, vary_tensors
 from integer_networks import random_network, whole_network
 from paper.matrix.spec import Spec
 from zeroone import IntegerModel, load, quantise
-from zeroone.data.archives import ArchiveFiles
+from zeroone.data.archives import Files
 from zeroone.data.load import load_data
-from zeroone.data.pickles import read_batch
-from zeroone.data.published import read_part
 from zeroone.data.shards import write_shards
 from zeroone.data.splits import Split
 from zeroone.nn.backbones import Backbone, make_backbone
@@ -252,36 +249,11 @@ def archive(folder: Path) -> Target:
         return gzip.compress(data, 1, mtime=0) if rng.random() < 0.3 else bytes(data)
 
     def read() -> None:
-        files = ArchiveFiles(path, TINY_MNIST.n_bytes)
+        files = Files.of_archive(path, TINY_MNIST.n_bytes)
         for part in ("train", "test"):
-            read_part(TINY_MNIST, files, part)
+            TINY_MNIST.read_part(files, part)
 
     return Target(path, seeds, read, vary)
-
-
-def cifar_pickle(folder: Path) -> Target:
-    """A batch of CIFAR's, as Python 2 and Python 3 write it."""
-    path = folder / "test_batch"
-    seeds = []
-    for protocol in (2, 4):
-        write_python(folder, TINY_CIFAR10, protocol)
-        seeds.append(path.read_bytes())
-    seeds += [pickle.dumps({b"a": [1, (2, 3), None, True, "x"]}, p) for p in (2, 4)]
-    parts = (
-        *(b")q\0", b"h\0\x86q\0" * 40, b"h\0", b"(", b"t", b"e", b"u", b"s", b"a", b"}", b"]"),
-        *(b"R", b"b", b"\x93", b"\x94", b"\x87", b"\x85", b"q\1", b"h\1", b"K\1", b"N", b"\x88"),
-        *(b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"X\xff\xff\xff\x7f", b"r\xff\xff\xff\xff"),
-    )
-
-    def vary(rng: Random, seeds: list[bytes]) -> bytes:
-        """Insert other opcodes, or write a program of them."""
-        if rng.random() < 0.5:
-            return b"\x80\2" + b"".join(rng.choices(parts, k=rng.randint(1, 40))) + b"."
-        data = rng.choice(seeds)
-        place = rng.randrange(len(data))
-        return data[:place] + b"".join(rng.choices(parts, k=3)) + data[place:]
-
-    return Target(path, seeds, lambda: read_batch(path.read_bytes(), "batch"), vary)
 
 
 def toml(folder: Path) -> Target:
@@ -345,7 +317,6 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "csv": csv,
     "image": image,
     "archive": archive,
-    "pickle": cifar_pickle,
     "toml": toml,
     "shard-index": shard_index,
     "shard-samples": shard_samples,
