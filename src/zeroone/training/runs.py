@@ -184,7 +184,7 @@ def train(
         errors = part_errors(network, task.parts, team)
         task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
         record = new_record("train", settings.describe(), settings.seed)
-        record |= {"ranks": team.describe(), "device": settings.device}
+        record |= {"ranks": {"count": team.size}, "device": settings.device}
         record |= describe(learner, task, outcome, errors, noise)
         record["network"] = [layer.describe() for layer in network.layers]
         if task.target_scaling is not None:
@@ -220,7 +220,7 @@ def open_checkpoint(
         yield None
         return
     checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
-    team.keep_state_in(checkpoint.path)
+    team.state = checkpoint.path
     folder = checkpoint.path.parent
     with ExitStack() as stack:
         with team.agree():
