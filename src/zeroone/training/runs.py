@@ -33,9 +33,8 @@ from zeroone.training.sweeps import Sweeps
 from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
-from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
 from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, NotEnoughMemoryError
 from zeroone.utils.device import find_device
-from zeroone.utils.malloc import NotEnoughMemoryError
 
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
 LONGEST_WAIT = 600.0
