@@ -8,7 +8,6 @@ Mutations know the formats; they are not guided by coverage.
 
 import bz2
 import gzip
-import hashlib
 import io
 import json
 import lzma
@@ -33,7 +32,6 @@ from paper.matrix.spec import Spec
 from zeroone import IntegerModel, load, quantise
 from zeroone.data.archives import Files
 from zeroone.data.load import load_data
-from zeroone.data.shards import write_shards
 from zeroone.data.splits import Split
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import SoftmaxCE
@@ -43,6 +41,7 @@ from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.utils import storage
+from zeroone.utils.memmap import map_file
 from zeroone.utils.records import SCHEMA, read_record, write_record
 
 Vary = Callable[[Random, list[bytes]], bytes]
@@ -269,43 +268,11 @@ def toml(folder: Path) -> Target:
     return Target(path, seeds, lambda: Spec.read(path).runs())
 
 
-def _shards(folder: Path) -> Path:
-    rng = np.random.default_rng(0)
-    pieces = [(rng.normal(size=(n, 4)), np.arange(n) % 2) for n in (3, 5)]
-    test = (np.ones((2, 4)), [0, 1])
-    names = ("a", "b", "c", "d")
-    return write_shards(pieces, folder / "shards", test=test, image=(1, 2, 2), names=names)
-
-
-def shard_index(folder: Path) -> Target:
-    """The index of a folder of shards."""
-    made = _shards(folder)
-    path = made / "shards.json"
-    return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))), _vary_json)
-
-
-def _shard_array(folder: Path, name: str, *others: np.ndarray) -> Target:
-    """One array of a folder of shards, whose checksum the index has."""
-    made = _shards(folder)
-    path, index = made / name, made / "shards.json"
-    about = json.loads(index.read_text())
-
-    def read() -> None:
-        about["files"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        index.write_text(json.dumps(about))
-        _use(load_data(str(made)))
-
-    return Target(path, [path.read_bytes(), *map(_npy, others)], read)
-
-
-def shard_samples(folder: Path) -> Target:
-    """The samples of a shard."""
-    return _shard_array(folder, "X-0.npy")
-
-
-def shard_labels(folder: Path) -> Target:
-    """The labels of a shard: numbers, or text."""
-    return _shard_array(folder, "y-0.npy", np.array(["owl", "cat", "owl"]))
+def array(folder: Path) -> Target:
+    """An array that is mapped, of numbers or of text."""
+    path = folder / "a.npy"
+    arrays = (np.ones((3, 4), np.float32), np.ones((3, 4), np.uint8), np.array(["owl", "cat"]))
+    return Target(path, list(map(_npy, arrays)), lambda: np.array(map_file(path)))
 
 
 TARGETS: dict[str, Callable[[Path], Target]] = {
@@ -318,7 +285,5 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "image": image,
     "archive": archive,
     "toml": toml,
-    "shard-index": shard_index,
-    "shard-samples": shard_samples,
-    "shard-labels": shard_labels,
+    "array": array,
 }
