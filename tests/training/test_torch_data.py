@@ -162,8 +162,11 @@ def changing(x):
         (lambda d, X, y: TensorDataset(X), r"pairs \(input, label\), not a tuple of 1"),
         (lambda d, X, y: TensorDataset(X, y, y), "not a tuple of 3"),
         (lambda d, X, y: TensorDataset(X, X), "rows are no probabilities"),
-        (lambda d, X, y: Pairs(X, y, of_label=lambda _: y[:4].reshape(2, 2)), r"shape \(2, 2\)"),
-        (lambda d, X, y: Pairs(X, y, of_label=lambda _: None), "or a string, not NoneType"),
+        (
+            lambda d, X, y: Pairs(X, y, of_label=lambda _: y[:4].reshape(2, 2)),
+            r"y must be a vector .* \(240, 2, 2\)",
+        ),
+        (lambda d, X, y: Pairs(X, y, of_label=lambda _: None), "labels must be numbers or strings"),
         (lambda d, X, y: Pairs(X, y, lambda x: "a.png"), "arrays or numbers, not str: convert"),
         (lambda d, X, y: Pairs(X, y, lambda x: [1, [2]]), "arrays or numbers, not list: convert"),
         (lambda d, X, y: Pairs(X, y, growing), r"alike: the first is \(4,\) .*, another \(3,\)"),

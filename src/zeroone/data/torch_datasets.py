@@ -165,17 +165,11 @@ def _input(x: Any) -> Tensor:
 
 
 def _label(label: Any) -> Any:
-    plain = label
-    if isinstance(label, Tensor | np.ndarray | np.generic):
-        shape = tuple(label.shape)
-        if len(shape) == 1 and shape != (1,):  # probabilities, several labels or numbers
-            return as_array(label).tolist()
-        if np.prod(shape) != 1:
-            raise InputError(f"a label must not be of shape {shape}.")
-        plain = label.item()
-    if not isinstance(plain, int | float | str):
-        raise InputError(f"a label must be a number or a string, not {type(label).__name__}.")
-    return plain
+    """Return a label as a number, a text, or a list: probabilities, several labels or numbers."""
+    if not isinstance(label, Tensor | np.ndarray | np.generic):
+        return label
+    array = as_array(label)
+    return array.item() if array.size == 1 else array.tolist()
 
 
 def _unlike(first: Tensor, other: Tensor) -> InputError:

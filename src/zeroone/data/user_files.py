@@ -4,7 +4,6 @@ import csv
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,7 @@ IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 GREY = ("1", "L", "LA")
 MOST_PIXELS = 2**22  # of an image
 ARRAYS = ("X", "y", "X_test", "y_test")
-
-
-@dataclass
-class Table:
-    """The columns of a ``.csv`` file; their names are made up if it has no header."""
-
-    names: list[str]
-    rows: list[list[str]]
-    header: bool
-
-    def pick(self, columns: list[int]) -> "Table":
-        """Keep some columns, in that order."""
-        rows = [[row[c] for c in columns] for row in self.rows]
-        return Table([self.names[c] for c in columns], rows, self.header)
+TRUTHS = {"true": "1", "false": "0"}
 
 
 def load_npz(path: Path) -> Split:
@@ -98,26 +84,24 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 def load_csv(path: Path, label: str | None = None, *, numbers: bool = False) -> Split:
     """Load numbers and labels; the label column is the one named, else the last."""
-    table = _read_table(path, label)
-    names = table.names
+    names, rows, has_header = _read_table(path, label)
     if label is not None and label not in names:
         raise InputError(
             f"{path} has no column {label!r} (found: {', '.join(names)}).{nearest(label, names)}"
         )
     column = len(names) - 1 if label is None else names.index(label)
-    if table.header and names[0] == "":
+    if has_header and names[0] == "":
         raise InputError(
             f"{path}: the first column has no name; if it numbers the rows, leave it out (with "
             f"pandas to_csv(index=False))."
         )
     if len(names) < 2:
         raise InputError(f"{path} has one column only: it needs features and a label.")
-    cells = [row[column] for row in table.rows]
-    labels = _label_array(path, cells, names[column], numbers=numbers)
-    inputs = table.pick([i for i in range(len(names)) if i != column])
-    unique = table.header and len(set(inputs.names)) == len(inputs.names)
-    known = tuple(inputs.names) if unique else None
-    return Split(path.stem, _numbers(path, inputs), labels, feature_names=known)
+    labels = _label_array(path, [row[column] for row in rows], names[column], numbers=numbers)
+    inputs = [i for i in range(len(names)) if i != column]
+    X, known = _numbers(path, names, rows, inputs), tuple(names[i] for i in inputs)
+    unique = has_header and len(set(known)) == len(known)
+    return Split(path.stem, X, labels, feature_names=known if unique else None)
 
 
 def load_csv_inputs(
@@ -127,10 +111,10 @@ def load_csv_inputs(
 
     Without a header, or without ``wanted``, load all columns but the label's.
     """
-    table = _read_table(path, label, wanted)
-    if table.header and wanted is not None:
-        return _numbers(path, table.pick(find_columns(path, table.names, wanted)))
-    return _numbers(path, table.pick([i for i, n in enumerate(table.names) if n != label]))
+    names, rows, has_header = _read_table(path, label, wanted)
+    if has_header and wanted is not None:
+        return _numbers(path, names, rows, find_columns(path, names, wanted))
+    return _numbers(path, names, rows, [i for i, name in enumerate(names) if name != label])
 
 
 def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]) -> list[int]:
@@ -145,7 +129,10 @@ def find_columns(source: Path | str, found: Sequence[str], wanted: Sequence[str]
     return [places[name] for name in wanted]
 
 
-def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = None) -> Table:
+def _read_table(
+    path: Path, label: str | None, wanted: Sequence[str] | None = None
+) -> tuple[list[str], list[list[str]], bool]:
+    """Return the names of the columns, made up if there is no header, the rows, and if there is."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -165,7 +152,7 @@ def _read_table(path: Path, label: str | None, wanted: Sequence[str] | None = No
     names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
-    return Table(names, cells[1:] if has_header else cells, has_header)
+    return names, cells[1:] if has_header else cells, has_header
 
 
 def _is_header(
@@ -188,9 +175,6 @@ def _is_header(
     return bool(rows) and not _is_number(first[-1]) and all(_is_number(row[-1]) for row in rows)
 
 
-TRUTHS = {"true": "1", "false": "0"}  # as pandas writes them
-
-
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -199,22 +183,25 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _numbers(path: Path, table: Table) -> NDArray[np.float64]:
+def _numbers(
+    path: Path, names: list[str], rows: list[list[str]], columns: list[int]
+) -> NDArray[np.float64]:
+    """Read some columns as numbers; True and False are 1 and 0, as pandas writes them."""
+    cells = [[row[c] for c in columns] for row in rows]
     try:
-        return np.array(table.rows, dtype=np.float64)
+        return np.array(cells, dtype=np.float64)
     except ValueError:
-        rows = [[TRUTHS.get(cell.lower(), cell) for cell in row] for row in table.rows]
-    try:
-        return np.array(rows, dtype=np.float64)
-    except ValueError:
-        for k, row in enumerate(rows):
-            for name, cell in zip(table.names, row, strict=True):
-                if not _is_number(cell):
-                    what = "is empty" if cell == "" else f"is not a number ({cell!r})"
-                    raise InputError(
-                        f"{path}, sample {k + 1}: {name!r} {what}; features must be numbers."
-                    ) from None
-        raise
+        pass
+    for k, row in enumerate(cells):
+        for i, cell in enumerate(row):
+            row[i] = TRUTHS.get(cell.lower(), cell)
+            if not _is_number(row[i]):
+                what = "is empty" if cell == "" else f"is not a number ({cell!r})"
+                name = names[columns[i]]
+                raise InputError(
+                    f"{path}, sample {k + 1}: {name!r} {what}; features must be numbers."
+                )
+    return np.array(cells, dtype=np.float64)
 
 
 def _label_array(path: Path, cells: list[str], name: str, *, numbers: bool) -> NDArray[Any]:
@@ -291,26 +278,16 @@ def _row(path: Path, pixels: NDArray[np.uint8], grey: bool, shape: Shape) -> NDA
     channels = math.prod(shape) // (height * width)
     found = (channels, height, width)
     if channels not in (1, 3) or shape not in {found, (math.prod(found),)}:
-        raise InputError(
-            f"{path} is {width} x {height} pixels, the network takes {_written(shape)}."
-        )
+        takes = f"{shape[2]} x {shape[1]}" if len(shape) == 3 else f"{shape[0]} numbers"
+        raise InputError(f"{path} is {width} x {height} pixels, the network takes {takes}.")
     if channels == 3:
         return pixels.transpose(2, 0, 1).ravel()
-    plane = pixels[..., 0] if grey else np.asarray(_pillow().fromarray(pixels).convert("L"))
+    plane = (
+        pixels[..., 0]
+        if grey
+        else np.asarray(need_extra("images", "PIL.Image").fromarray(pixels).convert("L"))
+    )
     return plane.ravel()
-
-
-def _written(shape: Shape) -> str:
-    """Write the size of a network's images; that of rows is known if it is a square."""
-    if len(shape) == 3:
-        return f"{shape[2]} x {shape[1]}"
-    sides = {c: math.isqrt(shape[0] // c) for c in (1, 3)}
-    squares = [f"{side} x {side}" for c, side in sides.items() if c * side**2 == shape[0]]
-    return " or ".join(squares) or f"{shape[0]} numbers"
-
-
-def _pillow() -> Any:
-    return need_extra("images", "PIL.Image")
 
 
 def _is_image(path: Path) -> bool:
@@ -319,7 +296,7 @@ def _is_image(path: Path) -> bool:
 
 def _open_image(path: Path, size: tuple[int, ...] | None = None) -> tuple[NDArray[np.uint8], bool]:
     """Return the pixels as RGB, and whether the file is grey; another size is not decoded."""
-    Image = _pillow()
+    Image = need_extra("images", "PIL.Image")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
