@@ -30,8 +30,8 @@ from paper.matrix.matrix import Matrix
 from paper.matrix.methods import Method
 from paper.matrix.run import FAILED, Run, execute
 from paper.matrix.spec import Spec
-from paper.matrix.validate_record import is_errors
 from paper.matrix.tables import failures, print_summary, summarise
+from paper.matrix.validate_record import is_errors
 from paper.matrix.workers import fitting_jobs
 from zeroone.data.registry import REGISTRY
 
