@@ -16,10 +16,9 @@ from paper.matrix.record_file import read_entries
 from paper.matrix.spec import Spec
 from zeroone import load, train
 from zeroone.data.archives import Files
-from zeroone.data.load import load_data, load_inputs
+from zeroone.data.load import find_columns, load_data, load_inputs
 from zeroone.data.mnist import MNIST
 from zeroone.data.shards import write_shards
-from zeroone.data.user_files import find_columns
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError
