@@ -31,9 +31,9 @@ from paper.matrix.methods import Method
 from paper.matrix.run import FAILED, Run, execute
 from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
+from paper.matrix.validate_record import is_errors
 from paper.matrix.workers import fitting_jobs
 from zeroone.data.registry import REGISTRY
-from zeroone.utils.records import is_errors
 
 # The better rate of 1e-3 and 3e-3 on a validation part of MNIST after 5 epochs, for each of them.
 RATE = 3e-3

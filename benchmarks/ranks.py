@@ -31,7 +31,7 @@ def sent() -> int:
     return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
-def measure(ranks: int, batch: int, words: list[str], folder: Path) -> dict[str, Any]:
+def measure(ranks: int, batch: int, folder: Path) -> dict[str, Any]:
     out = folder / f"{ranks}-{batch}"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     command += ["-m", "zeroone", "train", "--data", "mnist", "--hidden", "1000,1000", "--quiet"]
@@ -39,7 +39,7 @@ def measure(ranks: int, batch: int, words: list[str], folder: Path) -> dict[str,
     command += ["--out", str(out), "--overwrite"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     before = sent()
-    subprocess.run([*command, *words], check=True, env=environment, capture_output=True)
+    subprocess.run(command, check=True, env=environment, capture_output=True)
     carried = sent() - before
     record = json.loads((out / "record.json").read_text())
     batches = record["plan"]["batches"] * record["plan"]["epochs"]
@@ -57,17 +57,15 @@ def main() -> None:
     arguments = parser(__doc__.splitlines()[0], repeats=3, threads=1)
     arguments.add_argument("--ranks", default="1,2", help="numbers of ranks that take turns")
     arguments.add_argument("--batches", default="2048,256")
-    arguments.add_argument("--half-sums", action="store_true")
     options = arguments.parse_args()
     record = begin("ranks", options)
-    words = ["--half-sums"] if options.half_sums else []
     counts = [int(n) for n in options.ranks.split(",")]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         for batch in map(int, options.batches.split(",")):
             for _ in range(options.repeats):
                 for ranks in counts:
-                    rows.append(measure(ranks, batch, words, Path(name)))
+                    rows.append(measure(ranks, batch, Path(name)))
                     print(rows[-1], flush=True)
             taken = {
                 n: [r["seconds"] for r in rows if (r["batch"], r["ranks"]) == (batch, n)]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import pickle
 import struct
 import tarfile
 from dataclasses import replace
@@ -64,14 +63,6 @@ def write_binary(folder, spec):
             if spec.name == "cifar100":
                 columns.insert(0, labels[:, None] // 5)
             (folder / f"{name}.bin").write_bytes(np.hstack(columns).astype(np.uint8).tobytes())
-
-
-def write_python(folder, spec, protocol=2):
-    key = b"fine_labels" if spec.name == "cifar100" else b"labels"
-    for part in ("train", "test"):
-        for name, images, labels in batches(spec, part):
-            content = {b"data": images, key: labels.tolist(), b"filenames": [b"a.png"]}
-            (folder / name).write_bytes(pickle.dumps(content, protocol=protocol))
 
 
 def write_png_rows(folder, spec):

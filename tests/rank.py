@@ -20,7 +20,7 @@ from zeroone.training import training_data
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
 from zeroone.utils.checks import InputError
-from zeroone.utils.parallel import ALONE, Ranks, Share
+from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.records import source
 
 
@@ -110,7 +110,7 @@ def work(rank, size, meeting, out, jobs):
         )
     for name, job in jobs.items():
         if size > 1:
-            team = Ranks(halved=job.get("halved", False))
+            team = Team(rank, size)
         try:
             made = (batches if "batches" in job else trained)(team, job)
         except InputError as error:

@@ -18,7 +18,7 @@ from paper.matrix.methods import PRETRAINING
 from paper.matrix.record_file import FILE, add_entry, as_json, key_of, read_entries
 from paper.matrix.run import FAILED, Run, execute
 from paper.matrix.workers import Ended, Progress, Work, run_tasks
-from zeroone.data.cache import cache_root
+from zeroone.data.published import cache_root
 from zeroone.training.runs import RECORD
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import SCHEMA, code

@@ -1,11 +1,11 @@
 """Check that the record of a trained run holds everything that tables and figures need."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 from zeroone.training import Status
-from zeroone.utils.records import ENTRY, NUMBER, RESULT, is_errors
+from zeroone.utils.records import ENTRY, NUMBER, RESULT
 from zeroone.utils.schema import Maybe, find_fault, is_count
 
 SIZES = ("macs", "additions", "word_operations")
@@ -42,6 +42,15 @@ def is_complete(record: Content, noise: Sequence[float] = (), images: Sequence[i
         )
     except (KeyError, IndexError, TypeError, AttributeError):  # a key is missing or of another type
         return False
+
+
+def is_errors(values: Any, of: Sized) -> bool:
+    """Tell whether the values are a list of error rates, one for each item of ``of``."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(of)
+        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values)
+    )
 
 
 def _has_errors(content: Content, samples: Content) -> bool:

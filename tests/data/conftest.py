@@ -7,7 +7,7 @@ from zeroone.data import download
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(download, "PAUSES", (0.01, 0.02, 0.04, 0.0))
     folder = tmp_path / "site"
     folder.mkdir()
     write_idx(folder, TINY_MNIST, packed=True)

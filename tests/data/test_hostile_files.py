@@ -1,7 +1,6 @@
 """Files that wait for ever, claim to be huge, or are broken in every way a reader knows."""
 
 import io
-import json
 import os
 import struct
 import time
@@ -16,12 +15,10 @@ from PIL import Image
 from paper.matrix.record_file import read_entries
 from paper.matrix.spec import Spec
 from zeroone import load, train
-from zeroone.data.archives import ArchiveFiles
-from zeroone.data.cache import home, load_cached
-from zeroone.data.load import load_data, load_inputs
+from zeroone.data.archives import Files
+from zeroone.data.load import find_columns, load_data, load_inputs
 from zeroone.data.mnist import MNIST
 from zeroone.data.shards import write_shards
-from zeroone.data.user_files import find_columns
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError
@@ -33,7 +30,7 @@ READERS = {
     ".npz of inputs": load_inputs,
     ".safetensors": load,
     ".toml": Spec.read,
-    ".tar": lambda path: ArchiveFiles(path, 100),
+    ".tar": lambda path: Files.of_archive(path, 100),
 }
 
 
@@ -65,9 +62,9 @@ def test_a_pipe_among_images_shards_or_cached_arrays(tmp_path):
     os.mkfifo(tmp_path / "shards" / "y-0.npy")
     with pytest.raises(InputError, match=r"y-0\.npy is missing or damaged"):
         load_data(str(tmp_path / "shards"))
-    home(MNIST, tmp_path).mkdir(parents=True)
-    os.mkfifo(home(MNIST, tmp_path) / "train_images.npy")
-    assert load_cached(MNIST, tmp_path) is None
+    MNIST.home(tmp_path).mkdir(parents=True)
+    os.mkfifo(MNIST.home(tmp_path) / "train_images.npy")
+    assert MNIST.cached(tmp_path) is None
 
 
 def npy(header, version=1, data=b""):
@@ -187,33 +184,12 @@ def test_thousands_of_columns_are_found_at_once():
         find_columns("a.csv", ["b", "a"], ["a", "c"])
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        "[" * 200_000,
-        {"sizes": []},
-        {"sizes": [2, "x"]},
-        {"sizes": {"a": 1}},
-        {"image": [3]},
-        {"image": [1, -1, -3]},
-        {"image": "abc"},
-        {"image": [1, 1, float("inf")]},
-        {"names": ["a"]},
-        {"features": 10**12},
-        {"features": 4},
-        {"test": True},
-        {"version": [1]},
-    ],
-    ids=lambda changes: str(changes)[:40],
-)
-def test_an_index_of_shards_that_lies(changes, tmp_path):
+@pytest.mark.parametrize("text", ["[" * 200_000, "[]", "", '{"checksum": [1]}'])
+def test_an_index_of_shards_that_is_none(text, tmp_path):
     folder = write_shards([(np.ones((2, 3)), [0, 1])], tmp_path / "shards")
-    index = folder / "shards.json"
-    if isinstance(changes, dict):
-        changes = json.dumps(json.loads(index.read_text()) | changes)
-    index.write_text(changes)
-    with pytest.raises(InputError, match="shards"):
-        np.asarray(load_data(str(folder)).X)
+    (folder / "shards.json").write_text(text)
+    with pytest.raises(InputError, match=r"shards\.json is damaged"):
+        load_data(str(folder))
 
 
 @pytest.mark.parametrize(

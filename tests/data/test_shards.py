@@ -66,26 +66,25 @@ def test_changed_shards_are_named(damage, match, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    "change",
     [
-        (lambda about: about.clear(), "not a readable index"),
-        (lambda about: about.update(sizes=[]), "does not describe its samples"),
-        (lambda about: about.update(files=[]), "not a readable index"),
-        (lambda about: about.update(image="8"), "not a readable index"),
-        (lambda about: about.update(version=1), "another version of zeroone: cut the data"),
-        (lambda about: about["sizes"].reverse(), "another length than shards.json says"),
-        (lambda about: about.update(features=63), "another shape than shards.json says"),
-        (lambda about: about["files"].pop("X-0.npy"), "X-0.npy has changed"),
+        lambda about: about.clear(),
+        lambda about: about.pop("checksum"),
+        lambda about: about.update(sizes=[]),
+        lambda about: about.update(image="8"),
+        lambda about: about["sizes"].reverse(),
+        lambda about: about.update(features=63),
+        lambda about: about["files"].pop("X-0.npy"),
     ],
 )
-def test_changed_indices_are_named(change, match, tmp_path):
+def test_a_changed_index_is_refused(change, tmp_path):
     digits = load_embedded("digits")
     pieces = [(digits.X[:500], digits.y[:500]), (digits.X[500:], digits.y[500:])]
     path = write_shards(pieces, tmp_path / "s") / "shards.json"
     about = json.loads(path.read_text())
     change(about)
     path.write_text(json.dumps(about))
-    with pytest.raises(InputError, match=match):
+    with pytest.raises(InputError, match=r"shards\.json is damaged or of another version"):
         train_on(tmp_path / "s")
 
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from zeroone import TrainSettings, load, train
-from zeroone.data.cache import cache_root, load_cached
 from zeroone.data.load import load_data
+from zeroone.data.published import cache_root
 from zeroone.data.registry import REGISTRY
 from zeroone.data.splits import stratified_cut
 from zeroone.nn.scaling import Scaling
@@ -230,7 +230,7 @@ PUBLISHED_MEANS = {
 def test_the_large_sets_where_they_are_there(name):
     """Left out where the set is not in the cache: 'zeroone data get NAME' brings it."""
     spec = REGISTRY[name]
-    split = load_cached(spec, cache_root())
+    split = spec.cached(cache_root())
     if split is None:
         pytest.skip(f"{name} is not in the cache")
     assert split.X.shape == (spec.n_train, spec.n_features)

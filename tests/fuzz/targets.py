@@ -8,11 +8,9 @@ Mutations know the formats; they are not guided by coverage.
 
 import bz2
 import gzip
-import hashlib
 import io
 import json
 import lzma
-import pickle
 import struct
 import tarfile
 import zipfile
@@ -27,16 +25,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from data_files import TINY_CIFAR10, TINY_MNIST, write_idx, write_python
+from data_files import TINY_MNIST, write_idx
 from fuzz.mutations import MOST, altered, damaged, vary_tensors
 from integer_networks import random_network, whole_network
 from paper.matrix.spec import Spec
 from zeroone import IntegerModel, load, quantise
-from zeroone.data.archives import ArchiveFiles
+from zeroone.data.archives import Files
 from zeroone.data.load import load_data
-from zeroone.data.pickles import read_batch
-from zeroone.data.published import read_part
-from zeroone.data.shards import write_shards
 from zeroone.data.splits import Split
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import SoftmaxCE
@@ -46,6 +41,7 @@ from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.utils import storage
+from zeroone.utils.memmap import map_file
 from zeroone.utils.records import SCHEMA, read_record, write_record
 
 Vary = Callable[[Random, list[bytes]], bytes]
@@ -252,36 +248,11 @@ def archive(folder: Path) -> Target:
         return gzip.compress(data, 1, mtime=0) if rng.random() < 0.3 else bytes(data)
 
     def read() -> None:
-        files = ArchiveFiles(path, TINY_MNIST.n_bytes)
+        files = Files.of_archive(path, TINY_MNIST.n_bytes)
         for part in ("train", "test"):
-            read_part(TINY_MNIST, files, part)
+            TINY_MNIST.read_part(files, part)
 
     return Target(path, seeds, read, vary)
-
-
-def cifar_pickle(folder: Path) -> Target:
-    """A batch of CIFAR's, as Python 2 and Python 3 write it."""
-    path = folder / "test_batch"
-    seeds = []
-    for protocol in (2, 4):
-        write_python(folder, TINY_CIFAR10, protocol)
-        seeds.append(path.read_bytes())
-    seeds += [pickle.dumps({b"a": [1, (2, 3), None, True, "x"]}, p) for p in (2, 4)]
-    parts = (
-        *(b")q\0", b"h\0\x86q\0" * 40, b"h\0", b"(", b"t", b"e", b"u", b"s", b"a", b"}", b"]"),
-        *(b"R", b"b", b"\x93", b"\x94", b"\x87", b"\x85", b"q\1", b"h\1", b"K\1", b"N", b"\x88"),
-        *(b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"X\xff\xff\xff\x7f", b"r\xff\xff\xff\xff"),
-    )
-
-    def vary(rng: Random, seeds: list[bytes]) -> bytes:
-        """Insert other opcodes, or write a program of them."""
-        if rng.random() < 0.5:
-            return b"\x80\2" + b"".join(rng.choices(parts, k=rng.randint(1, 40))) + b"."
-        data = rng.choice(seeds)
-        place = rng.randrange(len(data))
-        return data[:place] + b"".join(rng.choices(parts, k=3)) + data[place:]
-
-    return Target(path, seeds, lambda: read_batch(path.read_bytes(), "batch"), vary)
 
 
 def toml(folder: Path) -> Target:
@@ -297,43 +268,11 @@ def toml(folder: Path) -> Target:
     return Target(path, seeds, lambda: Spec.read(path).runs())
 
 
-def _shards(folder: Path) -> Path:
-    rng = np.random.default_rng(0)
-    pieces = [(rng.normal(size=(n, 4)), np.arange(n) % 2) for n in (3, 5)]
-    test = (np.ones((2, 4)), [0, 1])
-    names = ("a", "b", "c", "d")
-    return write_shards(pieces, folder / "shards", test=test, image=(1, 2, 2), names=names)
-
-
-def shard_index(folder: Path) -> Target:
-    """The index of a folder of shards."""
-    made = _shards(folder)
-    path = made / "shards.json"
-    return Target(path, [path.read_bytes()], lambda: _use(load_data(str(made))), _vary_json)
-
-
-def _shard_array(folder: Path, name: str, *others: np.ndarray) -> Target:
-    """One array of a folder of shards, whose checksum the index has."""
-    made = _shards(folder)
-    path, index = made / name, made / "shards.json"
-    about = json.loads(index.read_text())
-
-    def read() -> None:
-        about["files"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        index.write_text(json.dumps(about))
-        _use(load_data(str(made)))
-
-    return Target(path, [path.read_bytes(), *map(_npy, others)], read)
-
-
-def shard_samples(folder: Path) -> Target:
-    """The samples of a shard."""
-    return _shard_array(folder, "X-0.npy")
-
-
-def shard_labels(folder: Path) -> Target:
-    """The labels of a shard: numbers, or text."""
-    return _shard_array(folder, "y-0.npy", np.array(["owl", "cat", "owl"]))
+def array(folder: Path) -> Target:
+    """An array that is mapped, of numbers or of text."""
+    path = folder / "a.npy"
+    arrays = (np.ones((3, 4), np.float32), np.ones((3, 4), np.uint8), np.array(["owl", "cat"]))
+    return Target(path, list(map(_npy, arrays)), lambda: np.array(map_file(path)))
 
 
 TARGETS: dict[str, Callable[[Path], Target]] = {
@@ -345,9 +284,6 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "csv": csv,
     "image": image,
     "archive": archive,
-    "pickle": cifar_pickle,
     "toml": toml,
-    "shard-index": shard_index,
-    "shard-samples": shard_samples,
-    "shard-labels": shard_labels,
+    "array": array,
 }

@@ -1,7 +1,6 @@
 import torch
 
 from zeroone.nn.functional import channels_last, classify, hardmax, next_up, one_hot, step
-from zeroone.utils.malloc import keep_freed_memory
 
 
 def test_step_is_zero_at_zero_at_negative_zero_and_at_nan():
@@ -30,12 +29,6 @@ def test_next_up_is_the_smallest_larger_number():
         back = torch.nextafter(up, torch.full_like(up, -torch.inf))
         assert torch.equal(back[u != 0], u[u != 0])
         assert float(up[2]) == torch.finfo(dtype).tiny  # not a subnormal, which may be flushed
-
-
-def test_freed_memory_is_kept_where_that_can_be():
-    keep_freed_memory()  # on any system: does nothing where there is no mallopt
-    large = [torch.ones(2**20) for _ in range(3)]
-    assert all(bool((T == 1).all()) for T in large)
 
 
 def test_images_lie_with_their_channels_last():

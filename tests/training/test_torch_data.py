@@ -97,7 +97,7 @@ def test_images_need_no_shape(images):
 def test_numbers_and_names(data):
     X = np.linspace(-1, 1, 90)
     names = np.array(["low", "high"])[(X > 0).astype(int)]
-    for of_input in (float, lambda x: [float(x)], np.float32):
+    for of_input in (float, np.float32):
         run = train(Pairs(X, names, of_input, str), None, SETTINGS)
         assert run.network.classes == ["high", "low"]
         assert run.network.n_features == 1
@@ -159,15 +159,21 @@ def changing(x):
         (lambda d, X, y: DataLoader(Endless()), "Endless gives samples one after the other"),
         (lambda d, X, y: Lengthless(), "Lengthless gives samples one after the other"),
         (lambda d, X, y: Subset(d, []), "Subset has no samples"),
-        (lambda d, X, y: TensorDataset(X), r"pairs \(input, label\), not a tuple of 1"),
-        (lambda d, X, y: TensorDataset(X, y, y), "not a tuple of 3"),
+        (lambda d, X, y: TensorDataset(X), r"pairs \(input, label\)"),
+        (lambda d, X, y: TensorDataset(X, y, y), r"pairs \(input, label\)"),
         (lambda d, X, y: TensorDataset(X, X), "rows are no probabilities"),
-        (lambda d, X, y: Pairs(X, y, of_label=lambda _: y[:4].reshape(2, 2)), r"shape \(2, 2\)"),
-        (lambda d, X, y: Pairs(X, y, of_label=lambda _: None), "or a string, not NoneType"),
-        (lambda d, X, y: Pairs(X, y, lambda x: "a.png"), "arrays or numbers, not str: convert"),
-        (lambda d, X, y: Pairs(X, y, lambda x: [1, [2]]), "arrays or numbers, not list: convert"),
-        (lambda d, X, y: Pairs(X, y, growing), r"alike: the first is \(4,\) .*, another \(3,\)"),
-        (lambda d, X, y: Pairs(X, y, changing), "alike: the first is .*uint8.*, another .*float32"),
+        (
+            lambda d, X, y: Pairs(X, y, of_label=lambda _: y[:4].reshape(2, 2)),
+            r"y must be a vector .* \(240, 2, 2\)",
+        ),
+        (
+            lambda d, X, y: Pairs(X, y, of_label=lambda _: None),
+            "arrays or numbers, and alike: .*NoneType",
+        ),
+        (lambda d, X, y: Pairs(X, y, lambda x: "a.png"), "arrays or numbers: convert"),
+        (lambda d, X, y: Pairs(X, y, lambda x: [1, [2]]), "arrays or numbers"),
+        (lambda d, X, y: Pairs(X, y, growing), r"alike: .*equal size"),
+        (lambda d, X, y: Pairs(X, y, changing), "alike: their inputs differ in dtype"),
         (lambda d, X, y: Pairs(X.numpy(), y, jittered), "leave random transforms out .* augment"),
         (
             lambda d, X, y: DataLoader(d, 40, sampler=WeightedRandomSampler([1.0] * 240, 240)),
@@ -189,7 +195,7 @@ def test_what_cannot_be_read(data, images, make, sentence):
 
 def test_a_fault_in_a_worker_is_one_sentence(data):
     loader = DataLoader(Pairs(*data, growing), 40, num_workers=1)
-    with pytest.raises(InputError, match=r"^all samples must be alike: .*\.$"):
+    with pytest.raises(InputError, match=r"^all samples must be .* alike: .*\.$"):
         train(loader)
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from zeroone.cli.lazy import Group, LazyCommand
-from zeroone.utils.checks import InputError, printable
-from zeroone.utils.malloc import enough_memory, keep_freed_memory
+from zeroone.utils.checks import InputError, enough_memory, printable
 from zeroone.version import __version__
 
 __all__ = ["app", "main"]
@@ -84,7 +83,6 @@ def main() -> None:
     # A waiting thread spins briefly, then sleeps: spinning for long costs minutes on a busy
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    keep_freed_memory()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a label may have letters that it cannot print
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -9,8 +9,8 @@ from rich.table import Table
 from zeroone.commands.checks import check_output
 from zeroone.commands.console import print_table, transfers
 from zeroone.commands.figures import plot_contact_sheet
-from zeroone.data.cache import cache_root
 from zeroone.data.load import load_data
+from zeroone.data.published import cache_root
 from zeroone.data.registry import REGISTRY
 from zeroone.data.shards import shard as write_shards
 from zeroone.data.splits import Split

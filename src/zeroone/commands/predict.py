@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from zeroone.commands.checks import check_output, set_threads
-from zeroone.data.load import load_inputs
-from zeroone.data.user_files import find_images, load_images
+from zeroone.data.load import find_images, load_images, load_inputs
 from zeroone.deploy import load
 from zeroone.utils.checks import InputError, printable
 from zeroone.utils.records import write_record

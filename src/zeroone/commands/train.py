@@ -39,7 +39,6 @@ def train(
     csv: Path | None = None,
     tensorboard: Path | None = None,
     threads: int | None = None,
-    half_sums: bool = False,
     quiet: bool = False,
     **settings: Any,
 ) -> None:
@@ -66,14 +65,13 @@ def train(
         pretraining_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.
         tensorboard: folder for TensorBoard, if it is installed.
-        half_sums: under torchrun, send gradients as bfloat16, which halves the traffic.
         settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
     loggers = _loggers(csv, tensorboard, out, data)
     pretraining = _pretraining(backbone, pretraining_epochs, pretraining_batch, pretraining_rate)
     chosen = _settings(preset, settings, pretraining)
-    with output_folder(out), together(halved=half_sums, device=chosen.device) as team:
+    with output_folder(out), together(chosen.device) as team:
         with team.agree():
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)

@@ -1,8 +1,7 @@
 """Files found by name, in a folder or in a tar archive that is read without unpacking it.
 
-All of an archive is checked before any of it is used: a path that leaves the archive, a link, a
-device or more bytes than the data set can have, and the archive is refused. No file is ever written
-under a name that an archive chose.
+No file is ever written under a name that an archive chose, and no file or archive takes more memory
+than the data set can have.
 """
 
 import bz2
@@ -11,7 +10,6 @@ import io
 import lzma
 import tarfile
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
@@ -20,103 +18,85 @@ from zeroone.utils.checks import InputError, check_file
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
-_TAR_ERRORS = (tarfile.TarError, ValueError, OverflowError)
-_DAMAGED = (*_TAR_ERRORS, EOFError, zlib.error, lzma.LZMAError, OSError)
+_DAMAGED = (tarfile.TarError, ValueError, OverflowError, EOFError, zlib.error, lzma.LZMAError)
 
 
-class Files(ABC):
+class Files:
     """The files of one folder or archive, by their bare names."""
 
-    source: str  # the folder or archive, as messages name it
+    def __init__(self, source: Path, found: dict[str, Path | memoryview]) -> None:
+        self.source = str(source)  # as messages name it
+        self._found = found
 
-    @abstractmethod
-    def __contains__(self, name: str) -> bool: ...
+    @classmethod
+    def of_folder(cls, folder: Path) -> "Files":
+        """Find the files of a folder, without those of its sub-folders."""
+        return cls(folder, {path.name: path for path in folder.iterdir() if path.is_file()})
 
-    @abstractmethod
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
+    @classmethod
+    def of_archive(cls, path: Path, limit: int) -> "Files":
+        """Read the regular files of a tar archive, compressed or not, whatever its ending says.
+
+        ``limit`` is the number of bytes that the data set can have.
+        """
+        found: dict[str, Path | memoryview] = {}
+        try:
+            with _decompressed(check_file(path, "archive")) as stream:
+                content = _read_up_to(limit + SLACK, stream, str(path))
+            # As a stream: else a member of negative size sends the reader back for ever.
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
+                for member in archive:
+                    end = member.offset_data + member.size
+                    if end > len(content):  # to skip what is not there takes for ever
+                        raise tarfile.ReadError("a file in it is cut off")
+                    if member.isreg() and not member.issparse():
+                        data = memoryview(content)[member.offset_data : end]
+                        found.setdefault(PurePosixPath(member.name).name, data)
+        except InputError:
+            raise
+        except (*_DAMAGED, OSError) as error:
+            raise InputError(
+                f"{path} is not a whole tar archive ({error}): get it again."
+            ) from None
+        return cls(path, found)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
 
     def where(self, name: str) -> str:
         """Name a file in a message."""
         return f"{name} in {self.source}"
 
     def read(self, name: str, limit: int) -> bytes:
-        """Read a whole file of at most ``limit`` bytes."""
+        """Read a whole file of at most ``limit`` bytes; unpack it if its name ends with .gz."""
+        found = self._found[name]
         try:
-            with self.open(name) as file:
-                data = file.read(limit + 1)
-        except _DAMAGED as error:
-            raise InputError(f"cannot read {self.where(name)}: {error}.") from None
-        return _at_most(data, limit, self.where(name))
-
-
-class FolderFiles(Files):
-    """The files of one folder, without those of its sub-folders."""
-
-    def __init__(self, folder: Path) -> None:
-        self.source, self._folder = str(folder), folder
-
-    def __contains__(self, name: str) -> bool:
-        return (self._folder / name).is_file()
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file of the folder."""
-        return (self._folder / name).open("rb")
-
-
-class ArchiveFiles(Files):
-    """The regular files of a tar archive: plain, gz, bz2 or xz, whatever its ending says.
-
-    ``limit`` is the number of bytes that the data set can have.
-    """
-
-    def __init__(self, path: Path, limit: int) -> None:
-        self.source = str(check_file(path, "archive"))
-        self._members: dict[str, memoryview] = {}
-        try:
-            with _decompressed(path) as stream:
-                content = stream.read(limit + SLACK + 1)
-            if len(content) > limit + SLACK:
-                raise InputError(
-                    f"{path} unpacks to more than the {limit + SLACK:,} bytes that the data set "
-                    f"can have: refused."
-                )
-            # As a stream: else a member of negative size sends the reader back for ever.
-            with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
-                for member in archive:
-                    self._check(member, len(content))
-                    if member.isreg():
-                        end = member.offset_data + member.size
-                        data = memoryview(content)[member.offset_data : end]
-                        self._members.setdefault(PurePosixPath(member.name).name, data)
-        except InputError:
-            raise
-        except _DAMAGED as error:
+            with found.open("rb") if isinstance(found, Path) else io.BytesIO(found) as file:
+                content = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+                return _read_up_to(limit, cast(IO[bytes], content), self.where(name))
+        except (EOFError, OSError, zlib.error) as error:
             raise InputError(
-                f"{path} is not a whole tar archive ({error}): get it again."
+                f"{self.where(name)} is truncated or damaged ({error}): get it again."
             ) from None
 
-    def _check(self, member: tarfile.TarInfo, size: int) -> None:
-        """Refuse a member before the reader goes on: to skip what is not there takes for ever."""
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts:
-            what = "path that leaves it"
-        elif not (member.isreg() or member.isdir()):
-            what = "link or a device"
-        elif member.sparse is not None:
-            what = "sparse file"
-        elif member.offset_data + member.size > size:
-            what = "file that is cut off"
-        else:
-            return
-        raise InputError(f"{self.source} holds a {what} ({member.name!r}): refused.")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._members
+def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
+    """Look for files in an archive, or in a folder and its sub-folders two levels down.
 
-    def open(self, name: str) -> IO[bytes]:
-        """Open a member of the archive."""
-        return io.BytesIO(self._members[name])
+    Folders are never mixed, since data sets share file names. Archives in folders come last, if
+    their names match the pattern ``archives``.
+    """
+    if not path.is_dir():
+        yield Files.of_archive(path, limit)
+        return
+    found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
+    hidden = [any(part.startswith(".") for part in f.relative_to(path).parts) for f in found]
+    folders = [f for f, hide in zip(found, hidden, strict=True) if f.is_dir() and not hide]
+    yield from map(Files.of_folder, folders)
+    for folder in folders:
+        for file in sorted(folder.glob(archives)):
+            if file.is_file() and file.name.endswith(ENDINGS):
+                yield Files.of_archive(file, limit)
 
 
 def _decompressed(path: Path) -> IO[bytes]:
@@ -128,36 +108,8 @@ def _decompressed(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
-    """Look for files in an archive, or in a folder and its sub-folders two levels down.
-
-    Folders are never mixed, since data sets share file names. Archives in folders come last, if
-    their names match the pattern ``archives``.
-    """
-    if not path.is_dir():
-        yield ArchiveFiles(path, limit)
-        return
-    found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
-    hidden = [any(part.startswith(".") for part in f.relative_to(path).parts) for f in found]
-    folders = [f for f, hide in zip(found, hidden, strict=True) if f.is_dir() and not hide]
-    yield from map(FolderFiles, folders)
-    for folder in folders:
-        for file in sorted(folder.glob(archives)):
-            if file.is_file() and file.name.endswith(ENDINGS):
-                yield ArchiveFiles(file, limit)
-
-
-def gunzip(data: bytes, limit: int, where: str) -> bytes:
-    """Decompress gzip data of at most ``limit`` bytes."""
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            unpacked = file.read(limit + 1)
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{where} is truncated or damaged ({error}): get it again.") from None
-    return _at_most(unpacked, limit, where)
-
-
-def _at_most(data: bytes, limit: int, where: str) -> bytes:
+def _read_up_to(limit: int, stream: IO[bytes], where: str) -> bytes:
+    data = stream.read(limit + 1)
     if len(data) > limit:
         raise InputError(f"{where} has more than the {limit:,} bytes it can have: refused.")
     return data

@@ -1,14 +1,12 @@
-"""CIFAR-10 and CIFAR-100, and the layouts in which they are published: binary, python, PNG."""
+"""CIFAR-10 and CIFAR-100, and the layouts in which they are published: binary and PNG."""
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from zeroone.data.archives import Files
-from zeroone.data.pickles import read_batch
 from zeroone.data.published import Bytes, Part, PublishedImages, Remote
 from zeroone.data.registry import register_data_set
 from zeroone.utils.checks import InputError, need_extra
@@ -20,7 +18,6 @@ class CifarImages(PublishedImages):
 
     batches: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a part's files, no ending
     n_labels: int = 1  # of a binary record; the last one counts
-    label_key: str = "labels"  # in the python layout
 
 
 def _find_batches(spec: CifarImages, files: Files, part: str, ending: str) -> list[str]:
@@ -29,50 +26,21 @@ def _find_batches(spec: CifarImages, files: Files, part: str, ending: str) -> li
     return names if all(name in files for name in names) else []
 
 
-def _join(batches: Iterator[Part]) -> Part:
-    images, labels = zip(*batches, strict=True)
-    return np.concatenate(images), np.concatenate(labels)
-
-
 def read_binary_part(spec: CifarImages, files: Files, part: str) -> Part | None:
     """Read records of one or two labels and an image."""
-    names = _find_batches(spec, files, part, ".bin")
-    n_labels, record = spec.n_labels, spec.n_labels + spec.n_features
-
-    def read(name: str) -> Part:
+    batches, record = [], spec.n_labels + spec.n_features
+    for name in _find_batches(spec, files, part, ".bin"):
         data = np.frombuffer(files.read(name, spec.n_bytes), dtype=np.uint8)
-        if len(data) == 0 or len(data) % record:
+        if len(data) % record:
             raise InputError(
                 f"{files.where(name)} is truncated or not in CIFAR's binary layout: its "
                 f"{len(data):,} bytes are no whole number of {record}-byte records."
             )
-        records = data.reshape(-1, record)
-        return records[:, n_labels:], records[:, n_labels - 1]
-
-    return _join(map(read, names)) if names else None
-
-
-def read_python_part(spec: CifarImages, files: Files, part: str) -> Part | None:
-    """Read pickled dictionaries, without running them."""
-    names = _find_batches(spec, files, part, "")
-
-    def read(name: str) -> Part:
-        where = files.where(name)
-        batch = read_batch(files.read(name, spec.n_bytes * 2), where)
-        images = batch.get("data")
-        if not isinstance(images, np.ndarray) or images.shape[1:] != (spec.n_features,):
-            raise InputError(f"{where} has no matrix 'data' of {spec.n_features:,} columns.")
-        return images, _labels(batch.get(spec.label_key), len(spec.classes), where)
-
-    return _join(map(read, names)) if names else None
-
-
-def _labels(values: object, n_classes: int, where: str) -> Bytes:
-    if not isinstance(values, list) or not all(
-        type(value) is int and 0 <= value < n_classes for value in values
-    ):
-        raise InputError(f"{where} has no list of labels from 0 to {n_classes - 1}.")
-    return np.array(values, dtype=np.uint8)
+        batches.append(data.reshape(-1, record))
+    if not batches:
+        return None
+    records = np.concatenate(batches)
+    return records[:, spec.n_labels :], records[:, spec.n_labels - 1]
 
 
 def read_png_part(spec: CifarImages, files: Files, part: str) -> Part | None:
@@ -82,10 +50,9 @@ def read_png_part(spec: CifarImages, files: Files, part: str) -> Part | None:
     if not names or label_name not in files:
         return None
     try:
-        listed = json.loads(files.read(label_name, 2**22))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError(f"{files.where(label_name)} is not JSON.") from None
-    labels = _labels(listed, len(spec.classes), files.where(label_name))
+        labels = np.array(json.loads(files.read(label_name, 2**22)), np.uint8, ndmin=1)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise InputError(f"{files.where(label_name)} is not a list of labels.") from None
     return np.concatenate([_png_rows(spec, files, name) for name in names]), labels
 
 
@@ -121,9 +88,8 @@ train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 CIFAR10 = CifarImages(
     name="cifar10",
     layouts={
-        "cifar-binary": read_binary_part,
-        "cifar-python": read_python_part,
-        "png-rows": read_png_part,
+        "the binary version (cifar-10-binary.tar.gz)": read_binary_part,
+        "PNG rows": read_png_part,
     },
     n_train=50_000,
     n_test=10_000,
@@ -145,7 +111,7 @@ CIFAR10 = CifarImages(
 
 CIFAR100 = CifarImages(
     name="cifar100",
-    layouts={"cifar-binary": read_binary_part, "cifar-python": read_python_part},
+    layouts={"the binary version (cifar-100-binary.tar.gz)": read_binary_part},
     n_train=50_000,
     n_test=10_000,
     shape=(3, 32, 32),
@@ -159,7 +125,6 @@ CIFAR100 = CifarImages(
     archives="cifar-100-*",
     batches={"train": ("train",), "test": ("test",)},
     n_labels=2,  # coarse, then fine
-    label_key="fine_labels",
 )
 
 register_data_set(CIFAR10)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zeroone.data.archives import Files, gunzip
+from zeroone.data.archives import Files
 from zeroone.data.published import Bytes, Part, PublishedImages, Remote
 from zeroone.data.registry import register_data_set
 from zeroone.utils.checks import InputError
@@ -30,8 +30,6 @@ def read_idx_part(spec: PublishedImages, files: Files, part: str) -> Part | None
 def _read_idx(files: Files, name: str, dims: int, limit: int) -> Bytes:
     """Read a magic number, sizes and bytes: as many as the sizes say."""
     where, data = files.where(name), files.read(name, limit)
-    if name.endswith(".gz"):
-        data = gunzip(data, limit, where)
     if data[:1] == b"<":
         raise InputError(f"{where} is a web page in place of data: get it again.")
     header = 4 + 4 * dims
@@ -61,7 +59,7 @@ _FASHION_CLASSES = "T-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker
 
 MNIST = PublishedImages(
     name="mnist",
-    layouts={"idx": read_idx_part},
+    layouts={"idx files": read_idx_part},
     n_train=60_000,
     n_test=10_000,
     shape=(1, 28, 28),

@@ -7,7 +7,6 @@ stay bytes). Random transforms would be frozen in that; they belong into ``augme
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from torch.utils.data import (
     default_convert,
 )
 
-from zeroone.nn.inputs import as_array
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError
 
@@ -117,8 +115,10 @@ def _check_loader(loader: DataLoader[Any], n: int) -> None:
 def _check_repeats(dataset: Any, n: int) -> None:
     """Refuse samples that are not the same each time."""
     for i in range(n):
-        first, again = (as_array(_input(_pair(dataset[i])[0])) for _ in range(2))
-        if first.shape != again.shape or not np.array_equal(first, again, equal_nan=True):
+        first, again = (_stack([dataset[i]]) for _ in range(2))
+        if isinstance(first, InputError) or isinstance(again, InputError):
+            return  # the reading says so
+        if not np.array_equal(first[0], again[0], equal_nan=True):
             raise InputError(
                 f"sample {i} is another one each time it is read: leave random transforms out of "
                 f"the data set, and give them to the training as augment."
@@ -127,55 +127,22 @@ def _check_repeats(dataset: Any, n: int) -> None:
 
 def _stack(samples: Sequence[Any]) -> tuple[Tensor, list[Any]] | InputError:
     """Stack samples; a fault is returned, since a worker that raises adds its traceback."""
+    if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in samples):
+        return InputError("samples must be pairs (input, label).")
+    if len({getattr(x, "dtype", None) for x, _ in samples}) > 1:
+        return InputError("all samples must be alike: their inputs differ in dtype.")
     try:
-        pairs = [_pair(sample) for sample in samples]
-        inputs = [_input(x) for x, _ in pairs]
-        for x in inputs:
-            if (x.shape, x.dtype) != (inputs[0].shape, inputs[0].dtype):
-                return _unlike(inputs[0], x)
-        return torch.stack(inputs), [_label(label) for _, label in pairs]
-    except InputError as error:
-        return error
-
-
-def _pair(sample: Any) -> tuple[Any, Any]:
-    if not isinstance(sample, tuple | list) or len(sample) != 2:
-        parts = f" of {len(sample)}" if isinstance(sample, tuple | list) else ""
-        raise InputError(
-            f"samples must be pairs (input, label), not a {type(sample).__name__}{parts}."
+        X, y = default_collate(list(samples))
+    except (TypeError, ValueError, RuntimeError) as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        return InputError(f"all samples must be tensors, arrays or numbers, and alike: {why}.")
+    if not isinstance(X, Tensor):
+        return InputError(
+            "inputs must be tensors, arrays or numbers: convert them in the data set's transform."
         )
-    return sample[0], sample[1]
-
-
-def _input(x: Any) -> Tensor:
-    """Return an input as a tensor; numbers that have no dtype become float64."""
-    if isinstance(x, Tensor):
-        return x.detach().cpu()
-    if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biuf":
-        return torch.tensor(x)
-    if isinstance(x, Number | list | tuple):
-        try:
-            return torch.tensor(x, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):
-            pass
-    raise InputError(
-        f"inputs must be tensors, arrays or numbers, not {type(x).__name__}: convert them in the "
-        f"data set's transform."
-    )
-
-
-def _label(label: Any) -> Any:
-    plain = label
-    if isinstance(label, Tensor | np.ndarray | np.generic):
-        shape = tuple(label.shape)
-        if len(shape) == 1 and shape != (1,):  # probabilities, several labels or numbers
-            return as_array(label).tolist()
-        if np.prod(shape) != 1:
-            raise InputError(f"a label must not be of shape {shape}.")
-        plain = label.item()
-    if not isinstance(plain, int | float | str):
-        raise InputError(f"a label must be a number or a string, not {type(label).__name__}.")
-    return plain
+    if isinstance(y, Tensor):
+        y = (y.flatten() if y.numel() == len(y) else y).tolist()
+    return X, list(y)
 
 
 def _unlike(first: Tensor, other: Tensor) -> InputError:

@@ -80,7 +80,7 @@ def train_baseline(
         )
     errors = part_errors(model, task.parts, team)
     task = replace(task, scaling=model.move(torch.device("cpu")).scaling)
-    record = new_record("train", described, settings.seed) | {"ranks": team.describe()}
+    record = new_record("train", described, settings.seed) | {"ranks": {"count": team.size}}
     record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
     return task.whole(model), record
 

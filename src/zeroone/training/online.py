@@ -18,8 +18,7 @@ from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset, TrainingData, as_learned, fit_scaling
-from zeroone.utils.checks import InputError
-from zeroone.utils.malloc import enough_memory
+from zeroone.utils.checks import InputError, enough_memory
 
 
 class OnlineLearner:

@@ -33,9 +33,8 @@ from zeroone.training.sweeps import Sweeps
 from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
-from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
 from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers
@@ -184,7 +183,7 @@ def train(
         errors = part_errors(network, task.parts, team)
         task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
         record = new_record("train", settings.describe(), settings.seed)
-        record |= {"ranks": team.describe(), "device": settings.device}
+        record |= {"ranks": {"count": team.size}, "device": settings.device}
         record |= describe(learner, task, outcome, errors, noise)
         record["network"] = [layer.describe() for layer in network.layers]
         if task.target_scaling is not None:
@@ -220,7 +219,7 @@ def open_checkpoint(
         yield None
         return
     checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
-    team.keep_state_in(checkpoint.path)
+    team.state = checkpoint.path
     folder = checkpoint.path.parent
     with ExitStack() as stack:
         with team.agree():

@@ -3,7 +3,8 @@
 import math
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from numbers import Integral, Real
@@ -17,6 +18,24 @@ class InputError(ValueError):
 
     The command line turns it into exit code 2. Any other exception is a bug.
     """
+
+
+class NotEnoughMemoryError(InputError):
+    """The data or the network do not fit into memory."""
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise ``NotEnoughMemoryError`` in place of what numpy and torch raise."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = ("can't allocate memory", "out of memory")  # torch's, on the CPU and on a GPU
+        if isinstance(error, RuntimeError) and not any(some in str(error) for some in words):
+            raise
+        raise NotEnoughMemoryError(
+            "there is not enough memory for a network of this size."
+        ) from None
 
 
 def is_number(value: Any) -> bool:

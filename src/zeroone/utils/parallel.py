@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, NotEnoughMemoryError
 from zeroone.utils.device import find_device
-from zeroone.utils.malloc import NotEnoughMemoryError
 
-NEEDED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # set by torchrun
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
 LONGEST_WAIT = 600.0
 REFUSAL = "refusal"  # the name of a fact: why a rank cannot begin
@@ -35,9 +34,14 @@ class LostRankError(InputError):
 
 
 class Team:
-    """One process alone: what it has is what all ranks have."""
+    """The processes of ``torch.distributed``'s default group, or one process alone.
 
-    rank, size = 0, 1
+    Alone, what the process has is what all ranks have.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self.state: Path | None = None  # the file of the run's state, for messages
 
     @property
     def is_first(self) -> bool:
@@ -46,25 +50,48 @@ class Team:
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks."""
+        self._reduce("SUM", *tensors)
 
-    def largest_(self, tensor: Tensor) -> None:
-        """Replace a tensor by its largest entries over the ranks."""
+    def largest_(self, *tensors: Tensor) -> None:
+        """Replace each tensor by its largest entries over the ranks."""
+        self._reduce("MAX", *tensors)
 
     def total(self, *numbers: float) -> list[float]:
         """Sum numbers over the ranks, in double precision."""
-        return list(numbers)
+        return self._of_all(self.sum_, numbers)
 
     def largest(self, *numbers: float) -> list[float]:
         """Find the largest of each number over the ranks."""
-        return list(numbers)
+        return self._of_all(self.largest_, numbers)
 
-    def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:  # noqa: ARG002
+    def _reduce(self, how: str, *tensors: Tensor) -> None:
+        for tensor in tensors if self.size > 1 else ():
+            op = getattr(distributed.ReduceOp, how)
+            self.listen(partial(distributed.all_reduce, tensor, op=op))
+
+    def _of_all(self, reduce: Callable[[Tensor], None], numbers: tuple[float, ...]) -> list[float]:
+        if self.size == 1:
+            return list(numbers)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        reduce(tensor)
+        return [float(number) for number in tensor]
+
+    def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:
         """Join the rows of all ranks to ``n`` rows; ``rows`` are the numbers of this rank's."""
-        return own
+        if self.size == 1:
+            return own
+        everyone = torch.zeros(n, *own.shape[1:], dtype=own.dtype, device=own.device)
+        everyone[rows] = own
+        self.sum_(everyone)
+        return everyone
 
     def first_word(self, value: Value) -> Value:
         """Return the first rank's value on all ranks."""
-        return value
+        box = [value]
+        if self.size > 1:
+            cpu = torch.device("cpu")
+            self.listen(partial(distributed.broadcast_object_list, box, device=cpu))
+        return box[0]
 
     @contextmanager
     def agree(self) -> Iterator[dict[str, Any]]:
@@ -72,111 +99,34 @@ class Team:
 
         So they do if one of them raises an ``InputError`` in the block.
         """
-        yield {}
-
-    def wrap(self, module: nn.Module) -> nn.Module:
-        """Make the module's gradients the mean over the ranks."""
-        return module
-
-    def listen(self, call: Callable[[], Value]) -> Value:
-        """Call a function that talks to other ranks; raise ``LostRankError`` if one is gone."""
-        return call()
-
-    def describe(self) -> dict[str, Any]:
-        """Count the ranks, for a record."""
-        return {"count": self.size}
-
-    def keep_state_in(self, path: Path) -> None:
-        """Name the file of the run's state, for the message about a lost rank."""
-
-    def slice(self, n: int) -> slice:
-        """Cut this rank's part from n samples that all ranks have."""
-        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
-
-
-ALONE = Team()
-
-
-class Ranks(Team):
-    """The processes of ``torch.distributed``'s default group; ``halved`` sends bfloat16."""
-
-    def __init__(self, *, halved: bool = False) -> None:
-        from torch import distributed
-
-        self._distributed: Any = distributed
-        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-        self.halved = halved
-        self.state: Path | None = None
-
-    def sum_(self, *tensors: Tensor) -> None:
-        """Sum each tensor in a message of its own."""
-        for tensor in tensors:
-            self.listen(lambda T=tensor: self._distributed.all_reduce(T))  # type: ignore[misc]
-
-    def largest_(self, tensor: Tensor) -> None:
-        """Find the largest entries in one message."""
-        how = self._distributed.ReduceOp.MAX
-        self.listen(lambda: self._distributed.all_reduce(tensor, op=how))
-
-    def total(self, *numbers: float) -> list[float]:
-        """Sum the numbers in one message."""
-        tensor = torch.tensor(numbers, dtype=torch.float64)
-        self.sum_(tensor)
-        return [float(number) for number in tensor]
-
-    def largest(self, *numbers: float) -> list[float]:
-        """Find the largest numbers in one message."""
-        tensor = torch.tensor(numbers, dtype=torch.float64)
-        self.largest_(tensor)
-        return [float(number) for number in tensor]
-
-    def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:
-        """Sum tensors that are zero except for each rank's rows."""
-        everyone = torch.zeros(n, *own.shape[1:], dtype=own.dtype, device=own.device)
-        everyone[rows] = own
-        self.sum_(everyone)
-        return everyone
-
-    def first_word(self, value: Value) -> Value:
-        """Send the first rank's value to all."""
-        box = [value]
-        cpu = torch.device("cpu")
-        self.listen(lambda: self._distributed.broadcast_object_list(box, device=cpu))
-        return box[0]
-
-    @contextmanager
-    def agree(self) -> Iterator[dict[str, Any]]:
-        """Send the facts to all ranks, which come to the same answer."""
         facts: dict[str, Any] = {}
         try:
             yield facts
         except InputError as error:
+            if self.size == 1:
+                raise
             facts = {REFUSAL: str(error)}
-        told = {name: str(value) for name, value in facts.items()}
-        everyone: list[Any] = [None] * self.size
-        self.listen(lambda: self._distributed.all_gather_object(everyone, told))
-        _refuse_differences(everyone)
+        if self.size > 1:
+            told = {name: str(value) for name, value in facts.items()}
+            everyone: list[Any] = [None] * self.size
+            self.listen(partial(distributed.all_gather_object, everyone, told))
+            _refuse_differences(everyone)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """Wrap the module in ``DistributedDataParallel``."""
-        whole = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
-        if self.halved:
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-            # DDP refuses this hook by its name on the CPU, where gloo can add bfloat16 as well.
-            def halve(group: Any, bucket: Any) -> Any:
-                return default_hooks.bf16_compress_hook(group, bucket)
-
-            halve.__annotations__.clear()
-            whole.register_comm_hook(None, halve)
-        return whole
+        """Make the module's gradients the mean over the ranks."""
+        if self.size == 1:
+            return module
+        return nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
 
     def listen(self, call: Callable[[], Value]) -> Value:
-        """Notice lost ranks: a killed one closes its connections, a frozen one times out."""
+        """Call a function that talks to other ranks; raise ``LostRankError`` if one is gone.
+
+        A killed rank closes its connections, a frozen one times out.
+        """
         try:
             return call()
         except RuntimeError as error:
-            if not _is_about_ranks(error):
+            if self.size == 1 or not _is_about_ranks(error):
                 raise
             hint = "nothing was kept yet: the same command begins again"
             if self.state is not None and self.state.is_file():
@@ -184,9 +134,12 @@ class Ranks(Team):
             sentence = f"another rank was lost ({_first_line(error)}); {hint}."
             raise LostRankError(sentence) from None
 
-    def keep_state_in(self, path: Path) -> None:
-        """Keep the path."""
-        self.state = path
+    def slice(self, n: int) -> slice:
+        """Cut this rank's part from n samples that all ranks have."""
+        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+
+
+ALONE = Team()
 
 
 @dataclass(frozen=True)
@@ -207,41 +160,31 @@ def restarts() -> int:
 
 
 @contextmanager
-def together(*, halved: bool = False, device: str = "cpu") -> Iterator[Team]:
+def together(device: str = "cpu") -> Iterator[Team]:
     """Join the processes that torchrun started; a process without torchrun is alone.
 
     When a rank is lost, the others print one sentence and exit with code 2. When the input is
     wrong, only the first rank says so; when memory is short, the rank that has too little.
     """
-    if not os.environ.keys() >= NEEDED or os.environ["WORLD_SIZE"] == "1":
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # torchrun sets it
         yield ALONE
         return
-    from torch import distributed
-
-    cuda = _take_gpu(device)
+    backend = "cpu:gloo,cuda:nccl" if _take_gpu(device) else "gloo"
     seconds = float(os.environ.get(TIMEOUT, LONGEST_WAIT))
     try:
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=_open_store(),
-            rank=int(os.environ["RANK"]),
-            world_size=int(os.environ["WORLD_SIZE"]),
-            timeout=timedelta(seconds=seconds),
-        )
+        distributed.init_process_group(backend, timeout=timedelta(seconds=seconds))
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the ranks did not find each other: {_first_line(error)}.") from None
-    ranks = Ranks(halved=halved)
+    team = Team(distributed.get_rank(), distributed.get_world_size())
     try:
-        with ranks.agree() as facts:
-            facts["half sums"] = halved
-        yield ranks
-        ranks.listen(distributed.barrier)
+        yield team
+        team.listen(distributed.barrier)
     except LostRankError as error:
         # The group's threads still wait for the lost rank: an ordinary exit would wait with them.
         print(f"zeroone: {error}", file=sys.stderr, flush=True)
         os._exit(2)
     except InputError as error:
-        if not ranks.is_first and not isinstance(error, NotEnoughMemoryError):
+        if not team.is_first and not isinstance(error, NotEnoughMemoryError):
             raise SystemExit(2) from None
         raise
     else:
@@ -269,19 +212,6 @@ def _refuse_differences(everyone: list[dict[str, str]]) -> None:
     raise InputError(f"{who} from rank 0 in {', '.join(differing.values())}: all must train alike.")
 
 
-def _open_store() -> Any:
-    """Open the store where the ranks meet; each restart has its own keys in it."""
-    from torch import distributed
-
-    made: Any = distributed  # torch does not declare its stores
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    is_master = os.environ["RANK"] == "0" and not by_launcher
-    wait = timedelta(seconds=LONGEST_WAIT)
-    store = made.TCPStore(host, port, is_master=is_master, timeout=wait)
-    return made.PrefixStore(f"zeroone-{restarts()}", store)
-
-
 def _take_gpu(device: str) -> bool:
     """Take the GPU of this rank's local number; return whether the device is a GPU."""
     if find_device(device).type != "cuda":
@@ -297,8 +227,6 @@ def _take_gpu(device: str) -> bool:
 
 def _is_about_ranks(error: RuntimeError) -> bool:
     """Tell an error in talking to other ranks from one in a computation here."""
-    from torch import distributed
-
     said = str(error).lower()
     words = ("gloo", "nccl", "connection", "timed out", "timeout")
     return isinstance(error, distributed.DistError) or any(word in said for word in words)

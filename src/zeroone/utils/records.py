@@ -5,7 +5,6 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Sized
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -108,15 +107,6 @@ def _is_consistent(record: dict[str, Any]) -> bool:
             noise["part"] in record["data"]["samples"]
             and len(noise["errors"]) == len(noise["levels"])
         )
-    )
-
-
-def is_errors(values: Any, of: Sized) -> bool:
-    """Tell whether the values are a list of error rates, one for each item of ``of``."""
-    return (
-        isinstance(values, list)
-        and len(values) == len(of)
-        and all(isinstance(value, int | float) and 0 <= value <= 1 for value in values)
     )
 
 

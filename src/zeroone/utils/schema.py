@@ -1,7 +1,6 @@
 """Schemas: what a file that anyone may have changed must hold, stated as data."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +29,7 @@ def find_fault(value: Any, form: Any, place: str = "") -> str | None:
     if isinstance(form, Maybe):
         return None if value is None else find_fault(value, form.form, place)
     if isinstance(form, dict | list):
-        if not isinstance(value, type(form)):
-            return place
-        faults = (find_fault(*entry) for entry in _entries(value, form, place))
-        return next((fault for fault in faults if fault is not None), None)
+        return _fault_inside(value, form, place) if isinstance(value, type(form)) else place
     if isinstance(form, type):
         fits = isinstance(value, form) and (form is bool or type(value) is not bool)
     else:
@@ -41,16 +37,18 @@ def find_fault(value: Any, form: Any, place: str = "") -> str | None:
     return None if fits else place
 
 
-def _entries(value: Any, form: Any, place: str) -> Iterator[tuple[Any, Any, str]]:
-    """Yield each entry that has a form, its form and its place."""
+def _fault_inside(value: Any, form: Any, place: str) -> str | None:
+    """Find the first fault among the entries of a list or dict."""
     named = dict(enumerate(value)) if isinstance(value, list) else value
     forms = {...: form[0]} if isinstance(form, list) else form
     for name in dict.fromkeys((*forms, *named) if ... in forms else forms):
-        if name is not ...:
-            wanted = forms.get(name, forms.get(...))
-            missing = name not in named and not isinstance(wanted, Maybe)
-            where = f"{place}.{name}".lstrip(".")
-            yield named.get(name), nothing if missing else wanted, where
+        wanted, where = forms.get(name, forms.get(...)), f"{place}.{name}".lstrip(".")
+        if name is ... or (name not in named and isinstance(wanted, Maybe)):
+            continue
+        fault = find_fault(named[name], wanted, where) if name in named else where
+        if fault is not None:
+            return fault
+    return None
 
 
 def nothing(_value: Any) -> bool:

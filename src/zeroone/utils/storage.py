@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -38,15 +37,12 @@ def replacing(path: Path) -> Iterator[Path]:
     standard output is written to.
     """
     streams = is_stream(path)
-    path = _behind_link(path)
-    if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist.")
+    path = _real(path)
     try:
         # A folder, since some libraries write temporary files of their own beside the path.
-        remove_leftovers(path, dead_only=True)
-        mark = f"{_mark(path)}{os.getpid()}-"
-        made = tempfile.mkdtemp(TEMPORARY, mark, None if streams else path.parent)
-        temporary = Path(made) / f"new{path.suffix}"
+        folder = None if streams else path.parent
+        made = Path(tempfile.mkdtemp(TEMPORARY, _prefix(path), folder))
+        temporary = made / f"new{path.suffix}"
         temporary.touch()
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from None
@@ -90,8 +86,13 @@ def is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _behind_link(path: Path) -> Path:
-    return Path(os.path.realpath(path)) if path.is_symlink() and not is_stream(path) else path
+def _real(path: Path) -> Path:
+    """Follow a link to the file that it names; refuse a path whose folder is missing."""
+    if path.is_symlink() and not is_stream(path):
+        path = Path(os.path.realpath(path))
+    if not path.parent.is_dir():
+        raise InputError(f"the folder {path.parent} does not exist.")
+    return path
 
 
 def make_folder(folder: Path) -> Path:
@@ -106,58 +107,29 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def check_writable(path: Path) -> Path:
+def check_writable(path: Path) -> None:
     """Check that a file can be written there, before hours of work."""
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder.")
     if is_stream(path):
-        return path
-    path = _behind_link(path)
-    probe = path.with_name(f"{_mark(path)}{os.getpid()}.probe")
+        return
     try:
-        with replacing(probe):
+        with tempfile.TemporaryFile(dir=_real(path).parent):
             pass
-    except InputError as error:
-        raise InputError(str(error).replace(str(probe), str(path))) from None
-    probe.unlink()
-    return path
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}.") from None
 
 
 def _prefix(path: Path) -> str:
-    """Begin the names of temporary files for a path; a long name would leave them no room."""
-    name = os.fsencode(path.name)
-    return f".{path.name if len(name) <= 120 else hashlib.sha256(name).hexdigest()}."
+    """Begin the names of temporary folders for a path; a long name leaves them room."""
+    return f".{path.name[:60]}."
 
 
-def _mark(path: Path) -> str:
-    """Mark those of this machine."""
-    return f"{_prefix(path)}{platform.node()[:32]}-"
-
-
-def remove_leftovers(path: Path, *, dead_only: bool = False) -> None:
-    """Remove what a killed ``replacing(path)`` left behind.
-
-    Without the folder's lock, use ``dead_only``: it spares the files of living processes and of
-    other machines.
-    """
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed ``replacing(path)`` left behind; the caller has locked the folder."""
     for leftover in path.parent.iterdir():
-        begins = leftover.name.startswith(_prefix(path))
-        ends = leftover.suffix == TEMPORARY
-        if begins and ends and (not dead_only or _is_of_dead_process(leftover.name, path)):
+        if leftover.name.startswith(_prefix(path)) and leftover.suffix == TEMPORARY:
             shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_of_dead_process(name: str, path: Path) -> bool:
-    pid = name.removeprefix(_mark(path)).partition("-")[0]
-    if not pid.isdecimal() or os.name == "nt":  # there, signal 0 is no question
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    return False
 
 
 @contextmanager
@@ -218,7 +190,7 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
             if kind not in metadata:
                 raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
             digest, _, text = metadata[kind].partition(" ")
-            header = _read_header(path, digest, text, newest)
+            header = _read_header(path, text, newest)
             # Copied, for torch's own alignment: the last bits of products depend on it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except InputError:
@@ -260,16 +232,14 @@ def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tenso
     return header, tensors
 
 
-def _read_header(path: Path, digest: str, text: str, newest: int) -> dict[str, Any]:
-    if len(digest) != hashlib.sha256().digest_size * 2:
-        raise InputError(f"{path} has no checksum: it is damaged, or older than zeroone's first.")
+def _read_header(path: Path, text: str, newest: int) -> dict[str, Any]:
     try:
         header: dict[str, Any] = parse_json(text)
         version = header["version"]
+        if not isinstance(version, int) or version < 1:
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} has no readable zeroone header.") from None
-    if not isinstance(version, int) or version < 1:
-        raise InputError(f"{path} has no valid format version (found {version!r}).")
     if version > newest:
         raise InputError(
             f"{path} has format version {version}, newer than {newest}, the newest this "

@@ -36,9 +36,8 @@ from zeroone.training.pretraining.settings import PretrainingSettings
 from zeroone.training.pretraining.store import cached_features
 from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
 from zeroone.training.training_data import Labelled, TrainingData
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
-from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.records import read_record
 from zeroone.utils.storage import locked

@@ -5,8 +5,7 @@ import pytest
 
 from zeroone import TrainSettings, ZeroOneClassifier, train
 from zeroone.nn.network import Network
-from zeroone.utils.checks import InputError
-from zeroone.utils.malloc import enough_memory
+from zeroone.utils.checks import InputError, enough_memory
 
 X = np.arange(40.0).reshape(10, 4)
 y = np.arange(10) % 2
