@@ -7,8 +7,13 @@ product with W^T W, formed beforehand. The ratio is to the faster of the two.
 import torch
 
 from benchmarks.measure import begin, finish, interleaved, parser
-from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
-from zeroone.exact.linalg import conjugate_gradients, damped_gain
+from zeroone.exact.blocks import (
+    conjugate_gradients,
+    damped_gain,
+    row_blocks,
+    v_step,
+    v_step_cg,
+)
 from zeroone.nn.functional import step
 from zeroone.nn.operators import Dense
 
@@ -38,14 +43,14 @@ def measure(n, d, dtype, repeats):
 
     def cg():
         for rows in row_blocks(n):
-            V["cg"][rows] = v_step_cg([U[rows]], S[rows], [op], PI / TAU, tol=TOL)
+            V["cg"][rows] = v_step_cg(U[rows], S[rows], op, PI / TAU, tol=TOL)
 
     def cg_formed():
         normal = op.linear.T @ op.linear
         normal.diagonal().add_(PI / TAU)
         for rows in row_blocks(n):
             rhs = op.adjoint(U[rows] - op.apply(S[rows]))
-            D = conjugate_gradients(lambda x: x @ normal, rhs, tol=TOL, max_iter=1000).solution
+            D = conjugate_gradients(lambda x: x @ normal, rhs, tol=TOL, max_iter=1000)
             V["cg, W^T W formed"][rows] = S[rows] + D
 
     tasks = {"factor": factor, "cg": cg, "cg, W^T W formed": cg_formed}

@@ -10,7 +10,7 @@ from zeroone.baselines import Activation, register_baseline
 from zeroone.baselines.activations import OneBit
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.embedded import load_embedded
-from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
+from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
 from zeroone.training.baselines import train_baseline
@@ -41,7 +41,7 @@ class SquaredError(Head):
     def training_losses(self, B, y, smoothing=0.0):
         return self.losses(B, y)
 
-    def u_step(self, B, y, mu, *, printed=False):
+    def u_step(self, B, y, mu):
         return (one_hot(y, B.shape[1], B.dtype) + mu * B) / (1 + mu)
 
     def gap(self, U, B, y, mu):
@@ -175,6 +175,6 @@ def test_the_flip_of_a_pooling_is_all_that_its_u_block_needs(rng):
     B = torch.randn(200, 1, 2, 2, generator=rng, dtype=torch.float64)
     A = 0.5 + torch.randn(200, 1, 1, 1, generator=rng, dtype=torch.float64)
     pool = MinPool(2)
-    U = u_step_pooled(A, B, 1.0, pool)
-    assert float(u_gap_pooled(U, A, B, 1.0, pool).max()) < 1e-12
+    U = u_step(A, B, 1.0, pool)
+    assert float(u_gap(U, A, B, 1.0, pool).max()) < 1e-12
     assert bool((step(pool(U)) != step(pool(B))).any())

@@ -7,7 +7,7 @@ import torch
 
 from zeroone import TrainSettings, load, train
 from zeroone.analysis.counts import counts
-from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
+from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn.functional import step
 from zeroone.nn.heads import SoftmaxCE, make_head
 from zeroone.nn.layers import Layer, LayerPlan
@@ -185,9 +185,9 @@ def test_the_pooled_u_block_by_brute_force(pool, rho, rng):
         misfit = (A - step(pool.forward(U))).square().sum(dim=(1, 2, 3))
         return misfit + rho * (U - B).square().sum(dim=(1, 2, 3))
 
-    best = value(u_step_pooled(A, B, rho, pool))
+    best = value(u_step(A, B, rho, pool))
     assert torch.allclose(
-        u_gap_pooled(u_step_pooled(A, B, rho, pool), A, B, rho, pool),
+        u_gap(u_step(A, B, rho, pool), A, B, rho, pool),
         torch.zeros(40, 1, 1, 1, dtype=torch.float64),
         atol=1e-9,
     )

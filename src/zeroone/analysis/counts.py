@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from zeroone.exact.penalty import active_columns
+from zeroone.exact.weights import active_columns
 from zeroone.nn.layers import Link, make_links
 from zeroone.nn.operators import Operator
 

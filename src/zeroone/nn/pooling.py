@@ -93,9 +93,15 @@ class NoPool(Pool):
     def forward(self, U: Tensor) -> Tensor:  # noqa: D102
         return U
 
+    def windows(self, U: Tensor) -> Tensor:  # noqa: D102
+        return U[..., None]
+
+    def unwindow(self, T: Tensor, U: Tensor) -> Tensor:  # noqa: ARG002, D102
+        return T[..., 0]
+
     def flip(self, W: Tensor) -> tuple[Tensor, Tensor]:
         """Move every entry to its threshold."""
-        return torch.where(W > 0, 0.0, torch.finfo(W.dtype).tiny), W.square()[..., 0]
+        return (W <= 0).to(W.dtype) * torch.finfo(W.dtype).tiny, W.square()[..., 0]
 
 
 @register_pool
