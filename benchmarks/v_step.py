@@ -15,7 +15,7 @@ from zeroone.exact.blocks import (
     v_step_cg,
 )
 from zeroone.nn.functional import step
-from zeroone.nn.operators import Dense
+from zeroone.nn.operators import Operator
 
 TAU, PI, STD, TOL = 1e-6, 1e-7, 0.01, 1e-6  # printed; the spread of W is ours
 
@@ -31,7 +31,7 @@ def relative_residual(V, U, S, op):
 def measure(n, d, dtype, repeats):
     rng = torch.Generator().manual_seed(0)
     weight = torch.empty(d, d, dtype=dtype).normal_(std=STD, generator=rng)
-    op = Dense(weight, d, bias=False)
+    op = Operator(weight, d)
     S = step(torch.randn(n, d, generator=rng, dtype=dtype))
     U = op.apply(S) + 0.1 * torch.randn(n, d, generator=rng, dtype=dtype)
     V = {name: torch.empty_like(S) for name in ("factor", "cg", "cg, W^T W formed")}

@@ -5,7 +5,7 @@ import torch
 
 import oracles
 from zeroone.exact.blocks import conjugate_gradients, damped_gain, v_step, v_step_cg
-from zeroone.nn.operators import Dense
+from zeroone.nn.operators import Operator
 from zeroone.utils.checks import InputError
 
 
@@ -14,7 +14,7 @@ def problem(rng, d_out, d_in, bias, n=7, scale=1.0):
     weight = scale * torch.randn(d_out, columns, generator=rng, dtype=torch.float64)
     U = torch.randn(n, d_out, generator=rng, dtype=torch.float64)
     S = (torch.rand(n, d_in, generator=rng, dtype=torch.float64) > 0.5).double()
-    return Dense(weight, d_in, bias), U, S
+    return Operator(weight, d_in), U, S
 
 
 @pytest.mark.parametrize(("d_out", "d_in"), [(3, 8), (8, 3), (5, 5), (1, 1), (1, 6)])
@@ -33,7 +33,7 @@ def test_all_three_ways_give_the_least_squares_solution(rng, d_out, d_in, bias, 
 def test_the_gain_survives_large_weights_in_float32(rng):
     op, U, S = problem(rng, 20, 30, bias=False, scale=1e4)
     expected = v_step(U, S, op, damped_gain(op.linear, 0.1))
-    single = Dense(op.weight.float(), 30, False)
+    single = Operator(op.weight.float(), 30)
     V = v_step(U.float(), S.float(), single, damped_gain(single.linear, 0.1))
     assert float((V.double() - expected).abs().max()) < 1e-3
 
@@ -48,7 +48,7 @@ def test_a_rank_deficient_w_of_large_weights_is_solved(rng, emptied):
     W = W @ mix
     S = (torch.rand(5, 300, generator=rng) > 0.5).double()
     U = S @ W.T + 100 * torch.randn(5, 300, generator=rng, dtype=torch.float64)
-    V = v_step(U, S, Dense(W, 300, False), damped_gain(W, 0.01))
+    V = v_step(U, S, Operator(W, 300), damped_gain(W, 0.01))
     expected = oracles.v_minimiser(U.numpy(), S.numpy(), W.numpy(), 0.0, 1.0, 0.01)
     assert V.numpy() == pytest.approx(expected, abs=1e-3)
     if emptied:
@@ -69,6 +69,6 @@ def test_conjugate_gradients_reports_what_it_reached(rng):
 
 def test_a_tolerance_out_of_reach_is_refused(rng):
     op, U, S = problem(rng, 30, 30, bias=False, scale=100.0)
-    single = Dense(op.weight.float(), 30, False)
+    single = Operator(op.weight.float(), 30)
     with pytest.raises(InputError, match="conjugate gradients stopped at a relative residual"):
         v_step_cg(U.float(), S.float(), single, 1e-3, tol=1e-12, max_iter=50)

@@ -13,6 +13,7 @@ from zeroone.data.embedded import load_embedded
 from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
+from zeroone.nn.layers import LayerPlan
 from zeroone.training.baselines import train_baseline
 from zeroone.training.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
@@ -163,7 +164,7 @@ def test_a_pooling_is_a_word_in_a_layer(digits, tmp_path, solver):
     run = train(digits.X, digits.y, settings, image=IMAGE, out=tmp_path)
     assert run.record["result"]["train_error"] < (0.15 if solver == "stochastic" else 0.95)
     again = load(tmp_path / "model.safetensors")
-    assert again.layers[0].describe()["pool"] == {"kind": "min", "size": 2}
+    assert str(LayerPlan.of(again.layers[0])) == "conv3x3:8:min2"
     assert torch.equal(again.scores(digits.X), run.network.scores(digits.X))
     with pytest.raises(InputError, match="layer 1: the pooling 'min' has no integer form"):
         quantise(run.network)

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from zeroone.nn.functional import channels_last
-from zeroone.nn.layers import Layer, Link, naming, recent, shortcuts_of
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape
+from zeroone.nn.layers import Layer, Link, links_of, recent
+from zeroone.nn.operators import Operator, Shape
 from zeroone.nn.pooling import NoPool
-from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
 MakeActivation = Callable[[int], nn.Module]  # of a number of units
@@ -119,42 +118,21 @@ class Chain(nn.Module):
 
     def as_layers(self) -> list[Layer]:
         """Return copies of the layers as a network holds them."""
-        layers = []
-        for i, layer in enumerate(self.chain):
-            with naming(f"layer {i + 1}"):
-                layers.append(layer.as_layer())
-        return layers
+        return [layer.as_layer() for layer in self.chain]
 
     @property
-    def operators(self) -> list[Operator]:
-        """Copies of the linear maps, as they are counted."""
-        return [layer.operator for layer in self.as_layers()]
-
-    @property
-    def shortcuts(self) -> list[Link]:
-        """Copies of the shortcuts, in their places."""
-        return shortcuts_of(self.as_layers())
+    def links(self) -> list[Link]:
+        """Copies of the linear maps in their places, as they are counted."""
+        return links_of(self.as_layers())
 
 
 def as_operator(linear: Linear, shape_in: Shape) -> Operator:
     """Return a copy of a linear map of torch, for samples of a shape."""
-    bias = linear.bias is not None
     matrix = as_matrix(linear)
     if isinstance(linear, nn.Linear):
-        return Dense(matrix, shape_in, bias)
-    kernel, stride = side(linear.kernel_size), side(linear.stride)
-    padding = side(linear.padding) if not isinstance(linear.padding, str) else None
-    if linear.padding == "valid":
-        padding = 0
-    elif linear.padding == "same" and kernel is not None and kernel % 2:
-        padding = kernel // 2
-    plain = linear.groups == 1 and side(linear.dilation) == 1 and linear.padding_mode == "zeros"
-    if not plain or kernel is None or stride is None or padding is None:
-        raise InputError(
-            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
-            "dilation."
-        )
-    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+        return Operator(matrix, shape_in)
+    kernel, stride, padding = linear.kernel_size[0], linear.stride[0], int(linear.padding[0])
+    return Operator(matrix, shape_in, kernel, stride, padding)
 
 
 def as_matrix(linear: Linear) -> Tensor:
@@ -163,13 +141,6 @@ def as_matrix(linear: Linear) -> Tensor:
     if linear.bias is None:
         return matrix
     return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
-
-
-def side(size: int | tuple[int, ...]) -> int | None:
-    """Return the side of a square, or None if it is none."""
-    if isinstance(size, int):
-        return size
-    return int(size[0]) if len(set(size)) == 1 else None
 
 
 def _inputs(linear: Linear, V: Tensor, shape: Shape) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved
+from zeroone.nn.operators import Operator, Shape, convolved, fan_in
 from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
 from zeroone.utils.checks import InputError, count
 
@@ -63,15 +63,6 @@ class Layer:
         """Return the pooled pre-activations."""
         return self.pool.forward(self.apply(V))
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a model file says of the layer, besides its weights."""
-        content = self.operator.describe()
-        if not isinstance(self.pool, NoPool):
-            content["pool"] = self.pool.describe()
-        if self.shortcut is not None:
-            content["shortcut"] = {"skip": self.skip} | self.shortcut.describe()
-        return content
-
 
 @dataclass(frozen=True)
 class Link:
@@ -86,14 +77,10 @@ class Link:
     layer: int
 
 
-def make_links(operators: Iterable[Operator], shortcuts: Iterable[Link]) -> list[Link]:
-    """Return the operators of a chain in their places, then its shortcuts."""
-    return [*(Link(op, i, i) for i, op in enumerate(operators)), *shortcuts]
-
-
-def shortcuts_of(layers: Iterable[Layer]) -> list[Link]:
-    """Return the shortcuts of a chain in their places."""
-    return [
+def links_of(layers: Sequence[Layer]) -> list[Link]:
+    """Return the operators of a chain in their places, the first one first, then its shortcuts."""
+    own = [Link(layer.operator, i, i) for i, layer in enumerate(layers)]
+    return own + [
         Link(layer.shortcut, i + 1 - layer.skip, i)
         for i, layer in enumerate(layers)
         if layer.shortcut is not None
@@ -143,9 +130,8 @@ class LayerPlan:
     @classmethod
     def of(cls, layer: Layer) -> "LayerPlan":
         """Plan a layer like one that has weights."""
-        operator, pool = layer.operator, layer.pool
-        geometry = {name: getattr(operator, name) for name in operator.geometry}
-        return cls(operator.n_out, **geometry, pool=pool.kind, window=pool.size, skip=layer.skip)
+        op, pool = layer.operator, layer.pool
+        return cls(op.n_out, op.kernel, op.stride, op.padding, pool.kind, pool.size, layer.skip)
 
     def __str__(self) -> str:
         text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)
@@ -199,12 +185,15 @@ class LayerPlan:
         return LayerPlan(self.units, kernel=1, stride=stride)
 
     def _operator(self, shape_in: Shape, draw: Draw, parts: int, bias: bool) -> Operator:
-        kind = Conv2d if self.kernel else Dense
-        geometry = {name: getattr(self, name) for name in kind.geometry}
         if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
-            convolved(shape_in, self.units, **geometry)
-        columns = kind.n_columns(shape_in, **geometry)
-        return kind(draw(self.units, columns, bias, parts), shape_in, bias, **geometry)
+            convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
+        columns = fan_in(shape_in, self.kernel)
+        weight = draw(self.units, columns, bias, parts)
+        if weight.shape not in {(self.units, columns), (self.units, columns + bias)}:
+            raise InputError(
+                f"weights of shape {tuple(weight.shape)} do not take samples of shape {shape_in}."
+            )
+        return Operator(weight, shape_in, self.kernel, self.stride, self.padding)
 
 
 def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: str = "") -> str:
@@ -291,8 +280,8 @@ def build_layers(
     Args:
         plans: the layers, the first one first.
         shape_in: the shape of a sample.
-        draw: returns the starting weights of an operator.
-        bias: whether the layers have biases.
+        draw: returns the weights of an operator; a layer's own come before those of its shortcut.
+        bias: whether the layers have biases, or may have them if ``draw`` decides.
 
     Raises:
         InputError: if a layer does not fit the one below; it names the layer and both shapes.

@@ -6,7 +6,7 @@ equals pooling bits. A pooling is one class that ``register_pool`` makes known b
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +75,6 @@ class Pool(nn.Module, ABC):
         out = U.clone()
         out[:, :, : h * k, : w * k] = tiles.reshape(*T.shape[:2], h * k, w * k)
         return out
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a model file says of the pooling."""
-        return {"kind": self.kind, "size": self.size}
 
 
 @register_pool

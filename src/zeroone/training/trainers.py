@@ -256,7 +256,7 @@ class BCDTrainer(ModuleTrainer):
         widths = self._check(state)
         weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
         for link, W in zip(network.links, weights, strict=True):
-            network.replace(link, link.operator.resized(W, widths[link.source]))
+            link.operator.resize(W, widths[link.source])
         self._stale = False
         self._build()
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
