@@ -222,7 +222,6 @@ def test_the_printed_settings():
         ({"tau": -1e-6}, "tau must be a positive number, got -1e-06."),
         ({"pi": float("nan")}, "pi must be a positive number, got nan."),
         ({"beta": 0.0}, "beta must be a positive number, got 0.0."),
-        ({"step_fraction": 1.0}, "step_fraction must be below 1, got 1.0."),
         ({"pgm_steps": 0}, "pgm_steps must be a whole number of at least 1, got 0."),
         (
             {"v_solver": "factr"},

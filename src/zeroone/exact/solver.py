@@ -24,6 +24,7 @@ from zeroone.utils.checks import InputError, count, not_negative, one_of, positi
 from zeroone.utils.parallel import ALONE, Team
 
 V_SOLVERS = ("factor", "cg")
+STEP = 0.99  # of the W block, relative to the largest with which no block raises F
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,8 @@ class ExactSettings:
         gamma: the weight of the ridge term.
         tau: the weight of U = W V.
         pi: the weight of V = step(U).
-        beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, with
-            which F never rises.
-        step_fraction: see ``beta``; below 1.
+        beta: the step of the W block; None takes 0.99 / Lipschitz constant, with which F never
+            rises.
         pgm_steps: steps of each W block, the paper's L.
         max_iter: sweeps, the paper's K.
         tol: stop when all four stationarity residuals are at most this; 0 never stops early.
@@ -53,7 +53,6 @@ class ExactSettings:
     tau: float = 1e-3
     pi: float = 1e-5
     beta: float | None = None
-    step_fraction: float = 0.99
     pgm_steps: int = 50
     max_iter: int = 50
     tol: float = 1e-6
@@ -70,8 +69,6 @@ class ExactSettings:
             count(name, getattr(self, name))
         if self.beta is not None:
             positive("beta", self.beta)
-        if positive("step_fraction", self.step_fraction) >= 1:
-            raise InputError(f"step_fraction must be below 1, got {self.step_fraction!r}.")
         not_negative("tol", self.tol)
         one_of("v_solver", self.v_solver, V_SOLVERS)
 
@@ -253,7 +250,7 @@ class ExactBCD:
         for rows in self._rows():
             gram += op.gram(V[rows])
         self.team.sum_(gram)
-        return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
+        return gram, s.beta or STEP / lipschitz(gram, s.tau, s.gamma)
 
     def _update_W(self, i: int, cross: Tensor) -> None:
         op, s = self.operators[i], self.settings

@@ -22,7 +22,6 @@ from zeroone.nn.layers import Layer, LayerPlan, build_layers, check_image, namin
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
-from zeroone.nn.scaling import Scaling
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
 
@@ -33,20 +32,18 @@ class ZeroOneModule(Chain):
     backbone: Backbone | None
     centre: Tensor
     scale: Tensor
-    taken: Tensor | None
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.layers, lambda _units: Step(), backbone=deepcopy(network.backbone))
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
-        self.register_buffer("taken", network.scaling.taken)
-        self.ranges, self.constant = network.scaling.inputs, network.scaling.constant
+        self.scaling = network.scaling  # but for the centre and the scale
         self.head, self.classes = network.head, list(network.classes)
         self.feature_names = network.feature_names
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the scores; samples may keep the axes of images."""
-        scaling = Scaling(self.centre, self.scale, self.taken)
+        scaling = replace(self.scaling, centre=self.centre, scale=self.scale)
         return super().forward(scaling.apply(X.flatten(1)))
 
     def extra_repr(self) -> str:
@@ -56,9 +53,7 @@ class ZeroOneModule(Chain):
 
     def as_network(self) -> Network:
         """Return a network with copies of the tensors."""
-        scaling = Scaling(
-            self.centre.clone(), self.scale.clone(), self.taken, self.ranges, self.constant
-        )
+        scaling = replace(self.scaling, centre=self.centre.clone(), scale=self.scale.clone())
         network = Network(
             self.as_layers(), self.head, scaling, self.classes, deepcopy(self.backbone)
         )
@@ -78,7 +73,7 @@ def to_torch(network: Network, *, trainable: bool = False) -> ZeroOneModule:
     module = ZeroOneModule(check_network(network)).train(trainable)
     module.layers.requires_grad_(trainable)
     if trainable:
-        module.constant = None  # inputs may vary in other data
+        module.scaling = replace(module.scaling, constant=None)  # they may vary in other data
     return module
 
 

@@ -22,7 +22,6 @@ from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
 from zeroone.utils.checks import InputError, count
 
 MOST_UNITS = 10**6
-MOST_LINES = 12  # for the layers of a summary
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"([a-z]+)(\d+)")
@@ -197,13 +196,9 @@ class LayerPlan:
 
 
 def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: str = "") -> str:
-    """Return a summary of a network, a line a layer; deep ones are shown by both ends."""
+    """Return a summary of a network, a line a layer."""
     lines = [f"({i}): {layer}, Step" for i, layer in enumerate(layers[:-1])]
     lines.append(f"({len(lines)}): {layers[-1]}")
-    if len(lines) > MOST_LINES:
-        half = MOST_LINES // 2
-        left_out = f"... {len(lines) - 2 * half} more layers ..."
-        lines = [*lines[:half], left_out, *lines[-half:]]
     lines = [f"(backbone): {backbone}"] * bool(backbone) + lines
     lines.append(", ".join(f"{key}={value}" for key, value in about.items()))
     return "\n".join([f"{name}(", *(f"  {line}" for line in lines), ")"])

@@ -11,6 +11,7 @@ from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
+from zeroone.nn.targets import TargetScaling
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.loop import Status
 from zeroone.training.runs import make_network
@@ -44,9 +45,11 @@ class OnlineLearner:
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
         codes = network.targets.encode_known(y, network.classes, len(as_array(y)))
-        self.target_scaling = network.targets.scaling(codes, centred=settings.bias)
-        if self.target_scaling is not None and not fresh:
-            self.target_scaling.unfold(network.operators[-1])
+        self.target_scaling = None
+        if network.targets.are_numbers:
+            self.target_scaling = TargetScaling.fit(codes, centred=settings.bias)
+            if not fresh:
+                self.target_scaling.unfold(network.operators[-1])
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
         self.trainer = BCDTrainer(network, settings.stochastic, None, widths=widths)
 
