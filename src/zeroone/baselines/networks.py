@@ -62,7 +62,7 @@ class FloatNetwork(Chain):
     @property
     def convolves(self) -> bool:
         """Whether its inputs are images for a convolution."""
-        return self.backbone is not None or len(self.chain[0].shape_in) > 1
+        return self.backbone is not None or len(self.shape_in) > 1
 
     def move(self, device: torch.device) -> "FloatNetwork":
         """Move all numbers to a device, in place."""
