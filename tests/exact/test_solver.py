@@ -23,8 +23,10 @@ def small_solver(seed, head=None, **changes):
     X = torch.tensor(rng.normal(size=(n, d)))
     y = torch.tensor(rng.integers(0, classes, size=n))
     margin = float(rng.choice([0.0, 0.5]))
-    network = Network.dense(
-        [d, *hidden, classes],
+    network = Network.build(
+        (d,),
+        hidden,
+        classes,
         head or HardmaxMSE(margin),
         std=0.5,
         bias=bool(rng.integers(2)),
@@ -132,7 +134,7 @@ def test_the_residuals_bite():
 def test_large_weights_in_float32_leave_no_tie():
     torch.manual_seed(0)
     X, y = torch.randn(300, 20), torch.randint(0, 5, (300,))
-    network = Network.dense([20, 30, 30, 5], HardmaxMSE(), std=1e4)
+    network = Network.build((20,), [30, 30], 5, HardmaxMSE(), std=1e4)
     solver = ExactBCD(network, X, y, ExactSettings(tau=1e-12, pi=1e-3, gamma=1e-12))
     for _ in range(3):
         solver.sweep()
@@ -145,7 +147,7 @@ def test_same_seed_same_bits():
     def weights():
         torch.manual_seed(0)
         X, y = torch.randn(500, 20), torch.randint(0, 5, (500,))
-        network = Network.dense([20, 50, 50, 5], HardmaxMSE(1.0), seed=3)
+        network = Network.build((20,), [50, 50], 5, HardmaxMSE(1.0), seed=3)
         solver = ExactBCD(network, X, y, ExactSettings())
         for _ in range(5):
             solver.sweep()
@@ -178,7 +180,7 @@ def test_flips_and_moves_are_what_happened(monkeypatch):
 def test_the_paper_preset_uses_the_printed_formulas(monkeypatch):
     torch.manual_seed(0)
     X, y = torch.randn(40, 6), torch.randint(0, 3, (40,))
-    network = Network.dense([6, 8, 8, 3], HardmaxMSE(), bias=False)
+    network = Network.build((6,), [8, 8], 3, HardmaxMSE(), bias=False)
     solver = ExactBCD(network, X, y, PAPER)
     B = network.operators[-1].apply(solver.V[-1])
     expected = HardmaxMSE().lemma_1(B, y, PAPER.tau * 40)

@@ -109,7 +109,7 @@ def test_a_state_dict_of_its_own():
 def test_a_network_on_a_body(tmp_path):
     layers = make_backbone("tiny", (1, 8, 8), lambda _units: nn.ReLU())
     backbone = Backbone("tiny", (1, 8, 8), layers, Scaling.identity(128))
-    top = Network.dense([128, 9, 3], make_head("softmax"))
+    top = Network.build((128,), [9], 3, make_head("softmax"))
     network = top.on_backbone(backbone, Scaling.identity(64))
     X = samples(network)
     torch.testing.assert_close(to_torch(network)(X), network.scores(X), rtol=1e-5, atol=1e-6)

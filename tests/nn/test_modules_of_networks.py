@@ -30,7 +30,7 @@ def network(digits):
 def on_backbone():
     layers = make_backbone("resnet18-3x3", (1, 8, 8), lambda _units: nn.ReLU())
     backbone = Backbone("resnet18-3x3", (1, 8, 8), layers, Scaling.identity(512))
-    return Network.dense([512, 9, 10], make_head("softmax")).on_backbone(
+    return Network.build((512,), [9], 10, make_head("softmax")).on_backbone(
         backbone, Scaling.identity(64)
     )
 
@@ -67,7 +67,7 @@ def test_states_are_saved_and_loaded(digits, network):
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    other = Whole(Network.dense([64, 40, 30, 10], "softmax"))
+    other = Whole(Network.build((64,), [40, 30], 10, "softmax"))
     assert not torch.equal(other(X), model(X))
     other.load_state_dict(torch.load(file))
     assert torch.equal(other(X), model(X))

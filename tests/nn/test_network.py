@@ -22,7 +22,7 @@ def make(head=None, **changes):
     rng = torch.Generator().manual_seed(0)
     scaling = Scaling.fit(torch.randn(20, 4, generator=rng) * 3 + 1)
     options = {"std": 1.0, "scaling": scaling, "classes": ["cat", "dog", "owl"], **changes}
-    return Network.dense([4, 6, 5, 3], head or HardmaxMSE(0.5), **options)
+    return Network.build((4,), [6, 5], 3, head or HardmaxMSE(0.5), **options)
 
 
 def test_forward_is_the_definition():
@@ -56,14 +56,12 @@ def test_a_saved_network_comes_back_to_the_bit(tmp_path, head, bias, dtype):
 
 
 def test_heads_and_layers_by_their_names():
-    assert isinstance(Network.dense([4, 6, 3], "softmax").head, SoftmaxCE)
+    assert isinstance(Network.build((4,), [6], 3, "softmax").head, SoftmaxCE)
     network = Network.build((1, 8, 8), ["conv3x3:4:max2", 9], 3, "hardmax")
     assert isinstance(network.head, HardmaxMSE)
     assert [op.n_out for op in network.operators] == [4, 9, 3]
     with pytest.raises(InputError, match="unknown head 'softmx'; choose from hardmax, softmax"):
-        Network.dense([4, 6, 3], "softmx")
-    with pytest.raises(InputError, match="widths begin with the inputs and end with the classes"):
-        Network.dense([4], "softmax")
+        Network.build((4,), [6], 3, "softmx")
 
 
 def test_probabilities_sum_to_one_and_share_ties():
@@ -180,7 +178,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
 
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match="the scaling is for 5 features"):
-        Network.dense([2, 3], SoftmaxCE(), scaling=Scaling.identity(5))
+        Network.build((2,), [], 3, SoftmaxCE(), scaling=Scaling.identity(5))
     with pytest.raises(ValueError, match="at least one layer"):
         Network([], SoftmaxCE())
     network = make()

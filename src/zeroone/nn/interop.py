@@ -102,16 +102,9 @@ def from_torch(
         return module.as_network()
     if not isinstance(module, nn.Sequential):
         raise InputError("only modules of to_torch and nn.Sequential become 0/1 networks.")
-    return Network(_read(_flat(module), image), make_head(head), classes=classes)
-
-
-def _flat(module: nn.Sequential) -> list[nn.Module]:
-    """Return the modules of a sequence and of the sequences within it."""
-    return [
-        inner
-        for part in module
-        for inner in (_flat(part) if isinstance(part, nn.Sequential) else [part])
-    ]
+    parts = [part for _, part in module.named_modules(remove_duplicate=False)]
+    flat = [part for part in parts if not isinstance(part, nn.Sequential)]
+    return Network(_read(flat, image), make_head(head), classes=classes)
 
 
 def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from zeroone.nn.operators import Operator, Shape, convolved, fan_in
-from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
+from zeroone.nn.pooling import POOLS, NoPool, Pool
 from zeroone.utils.checks import InputError, count
 
 MOST_UNITS = 10**6
@@ -156,7 +156,7 @@ class LayerPlan:
         """Build the layer, given the shapes of all activations and all plans so far."""
         parts = 2 if self.skip else 1
         operator = self._operator(shapes[-1], draw, parts, bias)
-        layer = Layer(operator, make_pool(self.pool, self.window), skip=self.skip)
+        layer = Layer(operator, POOLS[self.pool](self.window), skip=self.skip)
         _ = layer.shape_out  # refuses windows that do not fit
         if self.skip:
             around = below[len(below) + 1 - self.skip :]
@@ -216,11 +216,8 @@ def check_skips(plans: Sequence[LayerPlan]) -> None:
 def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
     """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
     if plans and plans[0].kernel:
-        build_layers(plans, check_image(image), _no_weights)
-
-
-def _no_weights(units: int, columns: int, bias: bool, _parts: int) -> Tensor:
-    return torch.empty(units, columns + bias, device="meta")
+        with torch.device("meta"):  # which holds no numbers
+            build_layers(plans, check_image(image), lambda n, m, bias, _: torch.empty(n, m + bias))
 
 
 def check_image(shape: Shape | None) -> Shape:
@@ -249,12 +246,13 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
         number = count(
             f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=MOST_SIDE
         )
-        pooled = name in pools
-        given = {"pool": name, "window": number} if pooled else {NUMBERS[name]: number}
-        if options.keys() & given.keys():
-            twice = "a second pooling" if pooled else f"{name} twice"
+        option = NUMBERS.get(name, "window")
+        if option in options:
+            twice = "a second pooling" if name in pools else f"{name} twice"
             raise InputError(f"the layer {text!r} has {twice}.")
-        options |= given
+        options[option] = number
+        if name in pools:
+            options["pool"] = name
     return options
 
 

@@ -35,7 +35,7 @@ from zeroone.nn.layers import (
 from zeroone.nn.operators import Operator, Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
-from zeroone.utils.checks import InputError, count
+from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, write_tensors
 from zeroone.version import __version__
@@ -135,24 +135,11 @@ class Network:
         and the scores are small.
         """
         draw = gaussian(std, torch.Generator().manual_seed(seed), dtype)
-        plans = [*map(LayerPlan.parse, hidden), LayerPlan(n_classes)]
+        plans = [LayerPlan.parse(layer) for layer in (*hidden, n_classes)]
         layers = build_layers(plans, shape_in, draw, bias=bias)
         if std is None:
             balance(layers)
         return cls(layers, head, scaling, classes)
-
-    @classmethod
-    def dense(cls, widths: Sequence[int], head: Head | str, **options: Any) -> "Network":
-        """Return a dense network of these widths: inputs first, classes last.
-
-        ``options`` go to ``build``.
-        """
-        for width in widths:
-            count("every layer's width", width)
-        if len(widths) < 2:
-            raise InputError(f"widths begin with the inputs and end with the classes: {widths!r}.")
-        n_in, *hidden, n_classes = widths
-        return cls.build((n_in,), hidden, n_classes, head, **options)
 
     @property
     def operators(self) -> list[Operator]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError, count, one_of
+from zeroone.utils.checks import InputError
 
 POOLS: dict[str, "type[Pool]"] = {}
 
@@ -22,11 +22,6 @@ def register_pool(pool: "type[Pool]") -> "type[Pool]":
     """Make a pooling known by its ``kind``, a lower-case word, in layers and in model files."""
     POOLS[pool.kind] = pool
     return pool
-
-
-def make_pool(kind: str, size: int) -> "Pool":
-    """Build the pooling of that name."""
-    return POOLS[one_of("pooling", kind, POOLS)](count("a pooling window", size))
 
 
 class Pool(nn.Module, ABC):
