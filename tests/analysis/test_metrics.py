@@ -12,10 +12,10 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Block, make_backbone
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import classes_ahead, classify
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Convolution
 from zeroone.nn.scaling import Scaling
 
 TORCHS = torch.nn.Conv2d.forward  # which multiplies the padding, too, and so do our counts

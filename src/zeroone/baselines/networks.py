@@ -10,11 +10,10 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.chain import Chain, as_matrix
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan, build_layers, check_image
-from zeroone.nn.operators import Shape
+from zeroone.nn.operators import Convolution, Shape
 from zeroone.nn.scaling import Scaling
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
-from zeroone.nn.operators import Shape
+from zeroone.nn.operators import Convolution, Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.checks import InputError, one_of
 

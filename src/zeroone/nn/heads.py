@@ -21,6 +21,7 @@ from zeroone.nn.targets import Classes, Indicators, Numbers, SoftClasses, Target
 from zeroone.utils.checks import InputError, not_negative, one_of, share
 
 PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
+NEWTON_STEPS = 60  # at most
 HEADS: dict[str, "type[Head]"] = {}
 
 
@@ -195,7 +196,6 @@ class SoftmaxCE(Head):
     kind = "softmax"
     targets = SoftClasses()
     undoes_smoothing = True
-    newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy of each sample."""
@@ -211,7 +211,7 @@ class SoftmaxCE(Head):
         Y = _shares(y, B)
         U = B.clone()
         eps = torch.finfo(B.dtype).eps
-        for _ in range(self.newton_steps):
+        for _ in range(NEWTON_STEPS):
             P = torch.softmax(U, dim=1)
             G = P - Y + mu * (U - B)
             if float(G.abs().max()) <= 16 * eps:
@@ -282,7 +282,6 @@ class LogisticCE(Head):
     kind = "logistic"
     targets = Indicators()
     undoes_smoothing = True
-    newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
         """Return the binary cross entropy of each sample, summed over the labels."""
@@ -296,7 +295,7 @@ class LogisticCE(Head):
         """
         low, high, U = B - (1 - y) / mu, B + y / mu, B
         eps = torch.finfo(B.dtype).eps
-        for _ in range(self.newton_steps):
+        for _ in range(NEWTON_STEPS):
             P = torch.sigmoid(U)
             G = P - y + mu * (U - B)
             if float(G.abs().max()) <= 16 * eps:

@@ -78,11 +78,6 @@ class Targets(ABC):
             raise InputError(f"y has {len(found)} columns, the network has {len(classes)} outputs.")
         return encoded
 
-    def outputs(self, classes: ArrayLike) -> list[ClassLabel]:
-        """Check labels of outputs that the user names before there are targets."""
-        labels: list[ClassLabel] = np.asarray(classes).tolist()
-        return labels
-
     def strata(self, y: Tensor) -> Tensor:
         """Return a number for each sample, such that a cut takes its share of each number."""
         return torch.zeros(len(y), dtype=torch.long)
@@ -118,10 +113,6 @@ class Classes(Targets):
     ) -> Tensor:
         """Return class numbers, -1 for labels that the network does not know."""
         return encode_known_labels(y, classes, n_samples)
-
-    def outputs(self, classes: ArrayLike) -> list[ClassLabel]:
-        """Return the sorted labels."""
-        return encode_labels(classes, len(np.asarray(classes)))[1]
 
     def strata(self, y: Tensor) -> Tensor:
         """Return the class numbers."""

@@ -2,12 +2,14 @@
 
 from copy import deepcopy
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.nn.heads import HEADS
 from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
+from zeroone.nn.labels import encode_labels
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
@@ -66,7 +68,9 @@ class OnlineLearner:
         """Start with a new network; the first piece, X and y, decides how to scale both."""
         dtype = DTYPES[settings.dtype]
         inputs = check_rows(X, dtype)
-        known = HEADS[settings.head].targets.outputs(classes)
+        known = np.asarray(classes).tolist()
+        if HEADS[settings.head].targets.one_class:
+            known = encode_labels(classes, len(known))[1]
         part = Subset(inputs, torch.zeros(len(inputs), dtype=torch.long))
         scaling = fit_scaling(inputs, settings, image)
         task = TrainingData({"train": part}, scaling, known, image=image)

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map_only
 
 from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Convolution
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
 from zeroone.optim.state_schema import check_form, tensor
