@@ -62,9 +62,9 @@ class Head(ABC):
     def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve the U_h block."""
 
-    @abstractmethod
-    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
         """Return what stochastic BCD minimises: minus its gradient is E_h = U_h - B."""
+        return self.losses(B, y)
 
     @abstractmethod
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
@@ -336,10 +336,6 @@ class LinearSE(Head):
     def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve min_u 1/2 ||u - y||^2 + mu/2 ||u - b||^2: u = (y + mu b)/(1 + mu)."""
         return (y + mu * B) / (1 + mu)
-
-    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
-        """Return half the squared error, of which U_h takes one gradient step."""
-        return self.losses(B, y)
 
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Return the gap (1 + mu)/2 ||u - u*||^2 to the minimiser u*."""
