@@ -44,11 +44,6 @@ class Layer:
     skip: int = 0
 
     @property
-    def operators(self) -> list[Operator]:
-        """The operators whose sum the pre-activations are."""
-        return [self.operator] if self.shortcut is None else [self.operator, self.shortcut]
-
-    @property
     def shape_out(self) -> Shape:
         """The shape of a sample's pooled pre-activations."""
         return self.pool.shape_out(self.operator.shape_out)
@@ -312,10 +307,9 @@ def balance(layers: Sequence[Layer]) -> None:
     A bias is minus the mean of what the weights make of their inputs. Bits average 1/2: half the
     row sums. Scaled inputs average 0: nothing.
     """
+    of_bits = [link for link in links_of(layers) if link.source > 0]
     for i, layer in enumerate(layers[1:], start=1):
-        offset = layer.operator.offset
-        if offset is not None:
-            of_bits = layer.operators if layer.skip <= i else [layer.operator]
-            sums = [op.linear.sum(dim=1) for op in of_bits]
-            offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
+        if layer.operator.offset is not None:
+            sums = [link.operator.linear.sum(dim=1) for link in of_bits if link.layer == i]
+            layer.operator.offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
     layers[-1].operator.weight *= 0.1
