@@ -114,7 +114,7 @@ class Chain(nn.Module):
     def as_layers(self) -> list[Layer]:
         """Return copies of the layers as a network holds them, with the units that are left."""
         plans = [replace(x.plan, units=len(x.linear.weight)) for x in self.chain]
-        maps = [x.linear if own else x.shortcut for x in self.chain for own in (True, False)]
+        maps = [linear for x in self.chain for linear in (x.linear, x.shortcut)]
         weights = (as_matrix(linear) for linear in maps if linear is not None)
         return build_layers(plans, self.shape_in, lambda *_: next(weights))
 
