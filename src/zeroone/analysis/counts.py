@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from zeroone.exact.penalty import active_columns
-from zeroone.nn.layers import Link, make_links
-from zeroone.nn.operators import Operator
+from zeroone.exact.weights import active_columns
+from zeroone.nn.layers import Link
 
 WORD = 64  # bits in a machine word
 KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that map bits to bits
@@ -23,13 +22,12 @@ KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that map bits to 
 class Layered(Protocol):
     """A network that can be counted: a chain of operators, perhaps on a backbone.
 
-    It may have shortcuts between its layers, a sequence of ``Link`` in the attribute ``shortcuts``,
-    and an ``nn.Module`` in the attribute ``backbone``, whose units always count.
+    It may have an ``nn.Module`` in the attribute ``backbone``, whose units always count.
     """
 
     @property
-    def operators(self) -> Sequence[Operator]:
-        """The operators from the inputs, or the backbone's features, to the classes."""
+    def links(self) -> Sequence[Link]:
+        """The operators from the inputs, or the backbone's features, to the classes; shortcuts."""
 
     @property
     def takes_bits(self) -> Sequence[bool]:
@@ -111,9 +109,11 @@ def alive_units(model: Layered) -> list[Tensor]:
 
     A unit that feeds only dead units is dead, so the marks go from the head down.
     """
-    operators, links = model.operators, _links(model)
-    alive = {len(operators): torch.ones(operators[-1].n_out, dtype=torch.bool)}  # of V[i], by i
-    for i in reversed(range(len(operators))):
+    links = model.links
+    last = max(links, key=lambda link: link.source)
+    n = last.layer + 1
+    alive = {n: torch.ones(last.operator.n_out, dtype=torch.bool)}  # of V[i], by i
+    for i in reversed(range(n)):
         reaching = [
             active_columns(
                 x.operator.weight[alive[x.layer + 1]], x.operator.group, x.operator.n_free
@@ -125,14 +125,10 @@ def alive_units(model: Layered) -> list[Tensor]:
     return [alive[i] for i in sorted(alive)]
 
 
-def _links(model: Layered) -> list[Link]:
-    return make_links(model.operators, getattr(model, "shortcuts", ()))
-
-
 def _active_links(model: Layered) -> Iterator[tuple[Link, int, int]]:
     """Yield each link with the numbers of active units below and above it."""
     units = [int(alive.sum()) for alive in alive_units(model)]
-    for link in _links(model):
+    for link in model.links:
         yield link, units[link.source], units[link.layer + 1]
 
 

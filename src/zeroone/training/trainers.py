@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map_only
 
 from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Convolution
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
 from zeroone.optim.state_schema import check_form, tensor
@@ -256,7 +256,7 @@ class BCDTrainer(ModuleTrainer):
         widths = self._check(state)
         weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
         for link, W in zip(network.links, weights, strict=True):
-            network.replace(link, link.operator.resized(W, widths[link.source]))
+            link.operator.resize(W, widths[link.source])
         self._stale = False
         self._build()
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))

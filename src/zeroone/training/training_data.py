@@ -302,7 +302,9 @@ def _split(
     if test is not None:
         parts["test"] = known_part(*test, classes, whole.X.shape[1], dtype, targets)
     part = parts["train"]
-    scaling = targets.scaling(part.y, part.sample_weight, centred=settings.bias)
+    scaling = None
+    if targets.are_numbers:
+        scaling = TargetScaling.fit(part.y, part.sample_weight, centred=settings.bias)
     parts = {name: replace(x, y=as_learned(x.y, scaling, dtype)) for name, x in parts.items()}
     return parts, classes, scaling
 

@@ -12,7 +12,6 @@ from zeroone.commands.report.images import as_pixels, data_uri
 from zeroone.data.splits import Split
 from zeroone.nn.functional import classify
 from zeroone.nn.network import Network
-from zeroone.nn.operators import Conv2d
 from zeroone.training.training_data import Subset
 
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of noise on bytes, as shares of their range
@@ -105,7 +104,7 @@ def _mistakes(
 def strongest_inputs(network: Network) -> list[tuple[str, float]]:
     """List the inputs with the largest weights, as shares of the largest; none for images."""
     operator = network.operators[0]
-    if network.backbone is not None or isinstance(operator, Conv2d):
+    if network.backbone is not None or operator.kernel:
         return []
     norms = operator.linear.detach().norm(dim=0).numpy()
     largest = max(float(norms.max()), 1e-30)

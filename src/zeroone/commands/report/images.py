@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeroone.nn.network import Network
-from zeroone.nn.operators import Conv2d, Shape
+from zeroone.nn.operators import Shape
 from zeroone.utils.checks import need_extra
 
 UNITS = 48  # whose weights the page shows
@@ -65,7 +65,7 @@ def _first_weights(network: Network, shape: Shape | None) -> NDArray[Any] | None
         kernels = next((p for p in network.backbone.layers.parameters() if p.dim() == 4), None)
         return None if kernels is None else kernels.detach().numpy()
     operator = network.operators[0]
-    if isinstance(operator, Conv2d):
+    if operator.kernel:
         shape = (operator.n_in, operator.kernel, operator.kernel)
     elif shape is None or len(shape) != 3 or operator.n_in != math.prod(shape):
         return None

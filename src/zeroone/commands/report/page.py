@@ -19,7 +19,7 @@ from zeroone.version import __version__
 UNSET = {
     "patience": "off",
     "keep": "all units",
-    "beta": "step_fraction / Lipschitz constant",
+    "beta": "0.99 / Lipschitz constant",
     "init_std": "the solver's own",
     "input_dropout": "automatic",
     "damping": "automatic",

@@ -216,12 +216,13 @@ def _keep(
         features.unlink()
     if record["status"] == Status.DIVERGED:
         raise InputError(f"pretraining diverged: {record['reason']}.")
-    (classifier,) = model.operators
+    layers = model.as_layers()
+    classifier = layers[0].operator
     identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
     assert isinstance(model.backbone, nn.Sequential)
     backbone = Backbone(name, image, model.backbone, identity)
     head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
-    network = Network([classifier], head, model.scaling, record["data"]["classes"], backbone)
+    network = Network(layers, head, model.scaling, record["data"]["classes"], backbone)
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
     (folder / STATE).unlink()
 
