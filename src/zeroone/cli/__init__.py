@@ -50,7 +50,6 @@ PLACES = {
     "data list": "zeroone.commands.data:list_",
     "data show": "zeroone.commands.data:show",
     "data shard": "zeroone.commands.data:shard",
-    "report": "zeroone.commands.report.command:report",
     "matrix": "paper.commands:matrix",
     "reproduce": "paper.commands:reproduce",
     "bench train": "benchmarks.bench_train:bench_train",
