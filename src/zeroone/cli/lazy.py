@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 
 from zeroone.cli.options import help_of, options_of
-from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.checks import InputError
 
 
 class LazyCommand(click.Command):
@@ -52,21 +52,3 @@ class LazyCommand(click.Command):
         for title, lines in sections.items():
             with formatter.section(title):
                 formatter.write_dl(lines)
-
-
-class Group(click.Group):
-    """A group that names the nearest command when it has none of the given name."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command.
-
-        Raises:
-            InputError: there is no such command.
-        """
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            one_of("command", args[0], self.list_commands(ctx))
-            raise

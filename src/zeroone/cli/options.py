@@ -13,8 +13,6 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from zeroone.cli.completion import complete, words_of
-
 # What these options mean in every command that does not say otherwise.
 SHARED = {
     "data": "digits, breast-cancer, mnist, fashion-mnist, cifar10, cifar100, a .npz file with "
@@ -28,17 +26,7 @@ SHARED = {
 ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)")
 
 
-class NamedOption(click.Option):
-    """An option whose help lists the words that it takes, registered ones among them."""
-
-    def make_metavar(self, ctx: click.Context) -> str:
-        """Write ``[c|html|onnx]`` in place of ``TEXT``."""
-        takes_files = self.name == "data"
-        words = [] if takes_files else words_of(ctx.info_name or "", self.name or "")
-        return f"[{'|'.join(words)}]" if words else super().make_metavar(ctx)
-
-
-class SettingOption(NamedOption):
+class SettingOption(click.Option):
     """An option for a setting; help lists it under the heading ``section``."""
 
     section = "Options"
@@ -81,7 +69,9 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             made += setting_options()
             continue
         kind, several = _plain(hints[name])
-        more: dict[str, Any] = {"type": kind, "shell_complete": complete}
+        if name == "data" and kind is str:
+            kind = click.Path()  # or a name; shells complete files
+        more: dict[str, Any] = {"type": kind}
         if parameter.kind is not parameter.KEYWORD_ONLY:
             made.append(click.Argument([name], nargs=-1 if several else 1, required=True, **more))
             continue
@@ -91,7 +81,7 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             more |= {"default": parameter.default, "show_default": True}
         if kind is bool:
             more |= {"is_flag": True, "show_default": False}
-        made.append(NamedOption(_spelled(name), multiple=several, help=texts.get(name), **more))
+        made.append(click.Option(_spelled(name), multiple=several, help=texts.get(name), **more))
     return made
 
 
@@ -121,7 +111,6 @@ def setting_options() -> Iterator[click.Option]:
                 type=str if several else kind,
                 default=None,
                 help=text,
-                shell_complete=complete,
             )
             option.section = section
             made[field.name] = option
