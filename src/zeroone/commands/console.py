@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -78,47 +78,22 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
 
 
 @contextmanager
-def steps(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Report equal steps of a task as they end: a bar on a terminal, lines elsewhere."""
-    console, done = Console(stderr=True), 0
-    columns = (TextColumn(f"{escape(label):24}"), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
-        task = bars.add_task("", total=total)
+def counters(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Report progress by name: a bar each on a terminal, a line at the end elsewhere."""
+    console, tasks = Console(stderr=True), dict[str, TaskID]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    shown = console.is_terminal and not quiet
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bars:
 
-        def report(what: str) -> None:
-            nonlocal done
-            done += 1
-            bars.update(task, completed=done, description=escape(what))
-            if not (quiet or console.is_terminal):
-                say(f"{label}, {done} of {total}: {what}")
+        def report(name: str, done: int, total: int | None) -> None:
+            if shown:
+                if name not in tasks:
+                    tasks[name] = bars.add_task(escape(name))
+                bars.update(tasks[name], completed=done, total=total)
+            elif done == total and not quiet:
+                say(f"{name}: {done:,} of {total:,}")
 
         yield report
-
-
-@contextmanager
-def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Report downloads: a bar per file on a terminal, a line elsewhere, nothing if quiet."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-            tasks: dict[str, TaskID] = {}
-
-            def report(name: str, done: int, total: int | None) -> None:
-                if name not in tasks:
-                    tasks[name] = bars.add_task(name)
-                bars.update(tasks[name], completed=done, total=total)
-
-            yield report
-    else:
-
-        def line(name: str, done: int, total: int | None) -> None:
-            if done == total:
-                say(f"{name}: {done:,} bytes")
-
-        yield line
 
 
 def _briefly(entry: dict[str, Any]) -> str:
