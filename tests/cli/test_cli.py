@@ -198,7 +198,7 @@ def test_channels_come_first(command, tmp_path):
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_bar_fits_the_terminal(monkeypatch, width):
-    """With what is done, the rate, the time that is left and the error."""
+    """With what is done, the time that is left and the error."""
     shown = io.StringIO()
 
     def terminal(**_):
@@ -216,9 +216,7 @@ def test_a_bar_fits_the_terminal(monkeypatch, width):
         -1
     ]
     assert len(last) <= width
-    assert re.search(r"pretraining .* 3.0/120 +\S+ s each +\d:\d\d:\d\d ", last)
-    assert ("validation 25.00%" in last) == (width == 80)
-    assert ("bits flipped 10.00%-20.00%" in last) == (width == 160)
+    assert re.search(r"pretraining .* 3.0/120 +\d:\d\d:\d\d +validation 25.00%", last)
 
 
 def test_labels_that_the_output_cannot_print_are_escaped(command, tmp_path, monkeypatch):

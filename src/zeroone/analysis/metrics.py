@@ -77,16 +77,3 @@ class Noise:
         # Drawn in float32 for every dtype, so that all networks get the same numbers.
         drawn = torch.empty(rows.shape, dtype=torch.float32).normal_(generator=self.rng)
         return rows.to(self.dtype) + drawn.to(self.dtype) * self.std
-
-
-def noisy_probabilities(
-    model: Model, X: Tensor, levels: Sequence[float]
-) -> list[list[list[float]]]:
-    """Compute the softmax of the scores for each level of noise and each raw sample."""
-    probabilities = []
-    for level in levels:
-        noisy = Noise(level, model.scaling, X.dtype == torch.uint8).add(X)
-        with torch.no_grad():
-            scores = model.forward(model.scaling.apply(noisy))
-        probabilities.append(scores.softmax(dim=1).tolist())
-    return probabilities

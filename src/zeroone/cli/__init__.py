@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from zeroone.cli.lazy import LazyCommand
+from zeroone.cli.options import LazyCommand
 from zeroone.utils.checks import InputError, printable
 from zeroone.utils.malloc import enough_memory, keep_freed_memory
 from zeroone.version import __version__

@@ -1,17 +1,21 @@
-"""Options from signatures: a parameter's annotation, default and docstring become a click option.
+"""Commands from signatures: a parameter's annotation, default and docstring become a click option.
 
 Positional parameters of a command's function are arguments, keyword-only ones are options, and
-``**settings`` stands for one option per setting of a training.
+``**settings`` stands for one option per setting of a training. A function is imported when its
+command is first used, so that ``zeroone --help`` is fast.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import click
+
+from zeroone.utils.checks import InputError
 
 # What these options mean in every command that does not say otherwise.
 SHARED = {
@@ -30,6 +34,51 @@ class SettingOption(click.Option):
     """An option for a setting; help lists it under the heading ``section``."""
 
     section = "Options"
+
+
+class LazyCommand(click.Command):
+    """A command whose help and options come from the function that runs it.
+
+    Args:
+        name: what a user types.
+        place: where the function is, as ``module:function``.
+        line: the command's line in the list of commands.
+    """
+
+    def __init__(self, name: str, place: str, line: str) -> None:
+        super().__init__(name, short_help=line)
+        self.place = place
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Import the function and read its parameters; click asks for them before all else."""
+        function = self._load(ctx)
+        if function is not self.callback:
+            self.callback, self.help = function, help_of(function)
+            self.params = options_of(function)
+        return super().get_params(ctx)
+
+    def _load(self, ctx: click.Context) -> Callable[..., None]:
+        module, _, name = self.place.partition(":")
+        try:
+            function: Callable[..., None] = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("paper", "benchmarks"):
+                raise
+            advice = "clone it and run 'make demo' there first"
+            raise InputError(f"{ctx.command_path} needs the repository: {advice}.") from None
+        return function
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for the command's own options and one for each kind of settings."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            line = parameter.get_help_record(ctx)
+            if line is not None and isinstance(parameter, click.Option):
+                title = getattr(parameter, "section", "Options")
+                sections.setdefault(title, []).append(line)
+        for title, lines in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
 
 def help_of(function: Callable[..., Any]) -> str:

@@ -10,20 +10,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
-from rich.text import Text
 
 from zeroone.training import Callback
 from zeroone.training.text_progress import PARTS, Lines, describe, percent, say
 from zeroone.utils.checks import printable
-
-WIDE = 140  # columns of a terminal with room for the whole state
 
 
 class Bar(Callback):
@@ -42,18 +37,8 @@ class Bar(Callback):
         self.bars.update(self.task, completed=iteration - 1 + done / total)
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """Show the loss and the errors."""
-        wide = self.bars.console.width >= WIDE
-        state = describe(entry) if wide else _briefly(entry)
-        self.bars.update(self.task, completed=entry["iteration"], state=state)
-
-
-class Rate(ProgressColumn):
-    """Seconds per iteration."""
-
-    def render(self, task: Task) -> Text:
-        """Write the rate, once there is a speed."""
-        return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
+        """Show how good the model is."""
+        self.bars.update(self.task, completed=entry["iteration"], state=_briefly(entry))
 
 
 @contextmanager
@@ -67,7 +52,6 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=16),
             TextColumn("{task.completed:.1f}/{task.total}", table_column=Column(no_wrap=True)),
-            Rate(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(),
             TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, ratio=1)),
         )
