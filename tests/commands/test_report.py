@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.browser import browser, complaints, requests, why_not
 from zeroone.commands.figures import Line, line_chart
-from zeroone.commands.report import Evaluation, evaluate, write_report
+from zeroone.commands.report import Evaluation, evaluate, report
 from zeroone.data.load import load_data
 from zeroone.nn.network_file import load
 from zeroone.pretraining import PretrainingSettings, train_on_backbone
@@ -21,6 +21,11 @@ from zeroone.training.training_data import known_part
 from zeroone.utils.checks import InputError
 
 VOID = {"meta", "link", "img"}
+
+
+def write_report(runs, out, **more):
+    report(tuple(runs), out=out, quiet=True, **more)
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +127,18 @@ def test_evaluation_is_of_the_test_part(runs):
     assert (first["truth"], first["guess"]) == (str(truth), str(guess))
 
 
-def test_many_classes_are_listed_not_tabled():
+def test_many_classes_are_listed_not_tabled(tmp_path):
     confusion = np.zeros((21, 21), dtype=int)
     confusion[3, 4], confusion[7, 1] = 5, 9
     np.fill_diagonal(confusion, 100)
     found = Evaluation("test", [f"class {k}" for k in range(21)], confusion.tolist(), [])
-    assert not found.tabled
     assert found.frequent == [("class 7", "class 1", 9), ("class 3", "class 4", 5)]
+    np.savez(tmp_path / "mine.npz", X=np.eye(42), y=np.arange(42) % 21)
+    split = load_data(str(tmp_path / "mine.npz"))
+    settings = TrainSettings.from_options(hidden=(4,), epochs=1)
+    train(split.X, split.y, settings, name=str(tmp_path / "mine.npz"), out=tmp_path / "run")
+    text = write_report([tmp_path / "run"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<p>The most frequent in the train part.</p>" in text
 
 
 def test_a_chart_has_gaps_where_there_is_no_number():

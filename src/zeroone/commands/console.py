@@ -94,7 +94,7 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
     table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("run")
-    headings = ("active units", "parameters", "size", "seconds")
+    headings = ("active units", "parameters", "seconds")
     for heading in (*(f"{p} error" for p in parts), *headings):
         table.add_column(heading, justify="right")
     for name, result in zip(records, results, strict=True):
@@ -103,7 +103,6 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
             *(percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",
-            _size(4 * result["parameters"]),
             f"{result['seconds']:.1f}",
         )
     print_table(table)
@@ -112,7 +111,3 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
 def print_table(table: Table, width: int = 100) -> None:
     """Print a table as wide as the terminal, or of a fixed width into a file."""
     Console(width=None if Console().is_terminal else width).print(table)
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"

@@ -13,7 +13,7 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.commands.checks import set_threads
 from zeroone.commands.console import counters, print_table
 from zeroone.commands.figures import mean_flips, plot_methods
-from zeroone.commands.report import write_report
+from zeroone.commands.report import report
 from zeroone.data.load import load_data
 from zeroone.deploy import IntegerModel, quantise
 from zeroone.nn.network_file import load
@@ -71,18 +71,17 @@ def demo(
     records: dict[str, list[dict[str, Any]]] = {}
     folds = list(_folds(seed))
     data = _write_fold(folds[0], make_folder(out) / "digits.npz")
-    with counters(quiet=quiet) as report:
+    with counters(quiet=quiet) as show:
         for name in (*RUNS, *BASELINES):
             records[name] = []
             for record in _cross_validate(name, folds, data, seed):
                 records[name].append(record)
-                report(name, len(records[name]), FOLDS)
+                show(name, len(records[name]), FOLDS)
     print_table(_table(records))
     figure = plot_methods(records, out / "demo.png")
-    page = write_report([out / _as_folder(name) for name in records], out / "report.html")
     print(_ship(out, folds[0][2]))
-    print(f"Open {out / 'draw.html'} to draw a digit and watch the bits, {figure} for the figure,")
-    print(f"and {page} for the runs of the first fold.")
+    report(tuple(out / _as_folder(name) for name in records), out=out / "report.html", quiet=True)
+    print(f"Open {out / 'draw.html'} to draw a digit and watch the bits, {figure} for the figure.")
     print(NEXT)
 
 
@@ -99,7 +98,7 @@ def _folds(seed: int) -> Iterator[Fold]:
 
 
 def _write_fold(fold: Fold, path: Path) -> Path:
-    """Write the data of a fold for the report, which shows mistakes and weights as images."""
+    """Write the data of a fold for the report, which shows mistakes as images."""
     X, y, X_test, y_test = fold
     X, X_test = X.reshape(-1, 8, 8), X_test.reshape(-1, 8, 8)
     with replacing(path) as temporary, temporary.open("wb") as file:

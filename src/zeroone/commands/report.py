@@ -28,7 +28,6 @@ from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 MISTAKES, CONFUSIONS = 24, 20  # how many the page shows
-TABLED = 20  # classes, up to which all confusions fit into a table
 TERMS = ("F", "loss", "sparsity", "ridge", "coupling", "activation")
 
 
@@ -56,8 +55,39 @@ def report(
     """
     set_threads(threads)
     check_output(out, *runs, *data, ending=".html")
-    write_report(runs, out, data=data, data_dir=data_dir, label=label, quiet=quiet)
+    if len(data) not in (0, 1, len(runs)):
+        raise InputError(f"data are given once or once a run: {len(data)} for {len(runs)} runs.")
+    sources = data if len(data) == len(runs) else (*data, None)[:1] * len(runs)
+    template = _template()  # before the work, in case an extra is not installed
+    read = []
+    for k, (path, source) in enumerate(zip(runs, sources, strict=True)):
+        if not quiet and len(runs) > 1:
+            say(f"{path}, run {k + 1} of {len(runs)}")
+        read.append(read_run(path, data=source, data_dir=data_dir, label=label))
+    text = template.render(
+        runs=read,
+        version=__version__,
+        charts=_charts(read),
+        colours=COLOURS,
+        settings=_side_by_side(read),
+        parts=[p for p in PARTS if any(f"{p}_error" in run.record["result"] for run in read)],
+    )
+    with replacing(out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     print(f"report: {printable(out)}")
+
+
+def _template() -> Any:
+    need_extra("pages", "matplotlib")
+    jinja2 = need_extra("pages", "jinja2")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "count": "{:,.0f}".format}
+    return environment.get_template("report.html")
 
 
 @dataclass(frozen=True)
@@ -68,11 +98,6 @@ class Evaluation:
     classes: list[str]
     confusion: list[list[int]]  # truth down, guess across
     mistakes: list[dict[str, Any]]  # the surest ones, surest first
-
-    @property
-    def tabled(self) -> bool:
-        """Whether all confusions fit into a table."""
-        return len(self.classes) <= TABLED
 
     @property
     def frequent(self) -> list[tuple[str, str, int]]:
@@ -93,46 +118,6 @@ class Run:
     record: dict[str, Any]
     evaluation: Evaluation | None = None
     missing: str | None = None
-
-
-def write_report(
-    runs: Sequence[Path],
-    out: Path,
-    *,
-    data: Sequence[str] = (),
-    data_dir: Path | None = None,
-    label: str | None = None,
-    quiet: bool = True,
-) -> Path:
-    """Write a page that shows runs side by side; see ``report``."""
-    if len(data) not in (0, 1, len(runs)):
-        raise InputError(f"data are given once or once a run: {len(data)} for {len(runs)} runs.")
-    sources = list(data) if len(data) == len(runs) else [*data, None][:1] * len(runs)
-    jinja2 = need_extra("pages", "jinja2")  # before the work, in case it is not installed
-    need_extra("pages", "matplotlib")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters |= {"percent": percent, "count": "{:,.0f}".format}
-    read = []
-    for k, (path, source) in enumerate(zip(runs, sources, strict=True)):
-        if not quiet and len(runs) > 1:
-            say(f"{path}, run {k + 1} of {len(runs)}")
-        read.append(read_run(path, data=source, data_dir=data_dir, label=label))
-    text = environment.get_template("report.html").render(
-        runs=read,
-        version=__version__,
-        charts=_charts(read),
-        colours=COLOURS,
-        settings=_side_by_side(read),
-        parts=[p for p in PARTS if any(f"{p}_error" in run.record["result"] for run in read)],
-    )
-    with replacing(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return out
 
 
 def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str | None) -> Run:
