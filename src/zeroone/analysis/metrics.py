@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from zeroone.analysis.counts import Layered
+from zeroone.nn.layers import Link
 from zeroone.nn.network import fitting_rows
+from zeroone.nn.operators import Operator
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
 from zeroone.utils.memmap import Rows, split_rows
@@ -16,14 +17,34 @@ from zeroone.utils.parallel import ALONE, Team
 NOISE_SEED = 0  # the same noise for every network, so that their errors compare
 
 
-class Model(Layered, Protocol):
-    """A network that can be scored: a 0/1 network or a baseline."""
+class Model(Protocol):
+    """A network that can be scored and counted: a 0/1 network or a baseline."""
 
     scaling: Scaling
 
     @property
+    def n_features(self) -> int:
+        """The number of raw inputs."""
+
+    @property
     def targets(self) -> Targets:
         """What it answers."""
+
+    @property
+    def backbone(self) -> nn.Module | None:
+        """What is below its layers."""
+
+    @property
+    def operators(self) -> Sequence[Operator]:
+        """The operators from the inputs, or the backbone's features, to the classes."""
+
+    @property
+    def shortcuts(self) -> Sequence[Link]:
+        """The shortcuts beside them."""
+
+    @property
+    def takes_bits(self) -> Sequence[bool]:
+        """Whether the inputs of each operator have two values only."""
 
     def forward(self, V: Tensor) -> Tensor:
         """Compute the scores of scaled inputs."""
@@ -42,7 +63,7 @@ def error_rates(
     The ranks of ``team`` score other samples of the same part.
     """
     sums, targets = torch.zeros((), dtype=torch.float64), model.targets
-    size = fitting_rows(model.operators, getattr(model, "backbone", None) is not None)
+    size = fitting_rows(model.operators, model.backbone is not None)
     with torch.no_grad():
         for rows, known in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
