@@ -121,10 +121,8 @@ class BCD(Optimizer):
             "weights": weights,
         }
         super().__init__(sort_parameters(self.model, layers, list(groups), strict=strict), defaults)
-        for group in self.param_groups:
-            check_group(group)
         self.blocks = {name: WBlock(name, kind) for name, kind in layers.items()}
-        self._give_groups()
+        self._take_groups()
         self.removal: Removal | None = None
         if keep is not None or lam:
             if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -137,8 +135,10 @@ class BCD(Optimizer):
             step.window.fill_(self.window)
         self._prepare()
 
-    def _give_groups(self) -> None:
-        """Tell each W block its settings: those of its weights."""
+    def _take_groups(self) -> None:
+        """Check the groups, and tell each W block its settings: those of its weights."""
+        for group in self.param_groups:
+            check_group(group)
         groups = {p: group for group in self.param_groups for p in group["params"]}
         for block in self.blocks.values():
             block.group = groups[block.kind.weight]
@@ -283,24 +283,23 @@ class BCD(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from ``state_dict()``. Load the model's own state first."""
-        own = state_dict.get("bcd")
-        if own is None:
-            raise InputError("the state is of another optimizer, not of BCD.")
+        try:
+            self._load(state_dict, state_dict["bcd"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError("the state does not fit the model and its settings.") from error
+
+    def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         if self.removal is not None and own["removal"] is None:
             raise InputError("the state is of a training without keep and lam.")
         if self.total_steps is not None and own["k"] > self.total_steps:
             raise InputError(
                 f"the state has {own['k']} batches, more than total_steps={self.total_steps}."
             )
-        try:
-            self._load(state_dict, own)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError("the state does not fit the model and its settings.") from error
-
-    def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         inspect.unwrap(Optimizer.load_state_dict)(self, plain)
-        self._give_groups()
+        self._take_groups()
         self.k, self.observed = own["k"], own["observed"]
         self.window, self.adam_lr = own["window"], own["adam_lr"]
         for name, block in self.blocks.items():

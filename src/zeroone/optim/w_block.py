@@ -182,12 +182,11 @@ class WBlock:
             if T is not None and T.shape != shape:
                 raise ValueError(f"{name} of {self.name} has the shape {tuple(T.shape)}")
             setattr(self, name, None if T is None else T.to(weight.device).clone())
-        self.moments = self.residuals = self._unit_map = None
-        if state["moments"] is not None:
-            kept = {name: T.to(weight) for name, T in state["moments"].items()}
-            self.moments = self.kind.preconditioner(**kept)
-        if state["residuals"] is not None:
-            self.residuals = LowRank(**{k: T.to(weight) for k, T in state["residuals"].items()})
+        groups, _, columns = self.kind.matrix(weight.data).shape
+        made = self.kind.preconditioner
+        self.moments = _restored(made, state["moments"], weight, (groups, columns))
+        self.residuals = _restored(LowRank, state["residuals"], weight, (1, self.kind.n_units))
+        self._unit_map = None
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of what belongs to units, weights and columns."""
@@ -199,3 +198,16 @@ class WBlock:
             "latent_bias": units,
             "dead": columns,
         }
+
+
+def _restored(
+    made: Any, tensors: dict[str, Tensor] | None, weight: Tensor, shape: tuple[int, int]
+) -> Any:
+    """Make moments (groups, columns) of their tensors again, where the weight is."""
+    if tensors is None:
+        return None
+    moments = made(**{name: T.to(weight) for name, T in tensors.items()})
+    # Tensors that do not fit together have no inverse.
+    if {moments.mean.shape, moments.inverse_diagonal(1.0).shape} != {shape}:
+        raise ValueError(f"the moments are not those of {shape} groups and columns")
+    return moments
