@@ -110,9 +110,9 @@ def test_copies_are_refused(way):
 def test_states_of_others():
     model = seeded(mlp)
     bcd = BCD(model, 10)
-    with refused("another optimizer"):
+    with refused("does not fit the model and its settings"):
         bcd.load_state_dict(torch.optim.Adam(model.parameters()).state_dict())
-    with refused("without keep and lam"):
+    with refused("does not fit the model and its settings"):
         BCD(seeded(mlp), 10, keep=0.5).load_state_dict(bcd.state_dict())
     with refused("does not fit the model"):
         BCD(seeded(mlp, 20, 9, 30, 3), 10).load_state_dict(
@@ -177,24 +177,6 @@ def test_keep_needs_a_model_that_is_called():
             bcd.zero_grad()
             nn.functional.cross_entropy(model.inner(X), y).backward()
             bcd.step()
-
-
-class Gained(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.gain = mlp(), nn.Parameter(torch.ones(40))
-
-    def forward(self, x):
-        first, *others = self.inner
-        x = first(x) * self.gain
-        for module in others:
-            x = module(x)
-        return x
-
-
-def test_a_part_that_keeps_its_size_is_named():
-    with refused("a part of the model has its old size"):
-        train_batches(seeded(Gained), *problem(), 20, keep=0.5)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -291,7 +273,7 @@ def test_sparse_gradients():
 
 def test_a_state_of_more_batches():
     state = train_batches(seeded(mlp), *problem(), 20).state_dict()
-    with refused("the state has 20 batches, more than total_steps=10"):
+    with refused("does not fit the model and its settings"):
         BCD(seeded(mlp), 10).load_state_dict(state)
 
 

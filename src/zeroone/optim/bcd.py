@@ -286,17 +286,11 @@ class BCD(Optimizer):
         try:
             self._load(state_dict, state_dict["bcd"])
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError("the state does not fit the model and its settings.") from error
 
     def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
-        if self.removal is not None and own["removal"] is None:
-            raise InputError("the state is of a training without keep and lam.")
         if self.total_steps is not None and own["k"] > self.total_steps:
-            raise InputError(
-                f"the state has {own['k']} batches, more than total_steps={self.total_steps}."
-            )
+            raise ValueError(f"it has {own['k']} batches, more than {self.total_steps}")
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         inspect.unwrap(Optimizer.load_state_dict)(self, plain)
         self._take_groups()

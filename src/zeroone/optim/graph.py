@@ -24,14 +24,7 @@ from zeroone.optim.layers import ConvKind, LayerKind
 from zeroone.optim.observer import first_input
 from zeroone.utils.checks import InputError
 
-KEEPS_UNITS_APART = (
-    Step,
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.PReLU,
-    nn.Identity,
-)
+KEEPS_UNITS_APART = (Step, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.PReLU, nn.Identity)
 INPUT, NONE = -2, -1
 TINY = 1e-9  # what arrives and is less than this counts as nothing
 
@@ -47,12 +40,6 @@ class UnitGraph:
 
     units: dict[str, Tensor] = field(default_factory=dict)
     columns: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def n_labels(self) -> int:
-        """One more than the largest label."""
-        labels = (*self.units.values(), *self.columns.values())  # columns list units that stay
-        return 1 + max((int(label.max()) for label in labels if len(label)), default=NONE)
 
 
 @dataclass
@@ -227,11 +214,10 @@ class _Prober:
 
 def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
     """Fill each unit's entries with its number, from 1; or all entries with 1."""
-    shape = [1] * output.ndim
-    shape[dim] = -1
-    n = output.shape[dim]
+    by_unit = output.movedim(dim, -1)
+    n = by_unit.shape[-1]
     values = torch.arange(1, n + 1) if number else torch.ones(n)
-    return values.to(output).view(shape).expand_as(output)
+    return values.to(output).expand_as(by_unit).movedim(-1, dim)
 
 
 def _is_float(value: Any) -> bool:

@@ -134,34 +134,21 @@ class Observer:
                 sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
                 seen.sums = sums if seen.sums is None else seen.sums + sums
                 seen.count += count
-            if kind.groups == 1:  # the map mixes units, and groups have different columns
-                look_back = self._look_back(seen.residuals, kind, numbers, total, heavy)
-                output.register_hook(look_back)  # type: ignore[no-untyped-call]
+            if kind.groups > 1:  # the map mixes units, and groups have different columns
+                return
+            residuals = seen.residuals  # a hook that knew ``seen`` would keep the graph alive
 
-        return look
+            def look_back(residual: Tensor) -> None:
+                rows, samples = kind.residual_rows(residual.detach(), numbers, total)
+                rows = rows.to(dtype)
+                if heavy is not None:
+                    # The residual of a sample with weight w is w times as large. Divided by
+                    # sqrt(w), its square counts w times.
+                    often = heavy[samples.to(heavy.device)].to(rows)
+                    rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
+                residuals.append(rows)
 
-    def _look_back(
-        self,
-        residuals: list[Tensor],
-        kind: LayerKind,
-        numbers: Tensor,
-        total: int,
-        heavy: Tensor | None,
-    ) -> Any:
-        """Make a hook that keeps some of a layer's residuals; ``BCD.step`` shares them among ranks.
-
-        The residual of a sample with weight w is w times as large. Divided by sqrt(w), its square
-        counts w times. The hook must not refer to the list's owner, or the graph keeps itself
-        alive.
-        """
-
-        def look(residual: Tensor) -> None:
-            rows, samples = kind.residual_rows(residual.detach(), numbers, total)
-            rows = rows.to(kind.weight.dtype)
-            if heavy is not None:
-                often = heavy[samples.to(heavy.device)].to(rows)
-                rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
-            residuals.append(rows)
+            output.register_hook(look_back)  # type: ignore[no-untyped-call]
 
         return look
 
@@ -266,9 +253,7 @@ def first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Compute in the tensors' own dtypes, even inside autocast."""
     known = torch.amp.is_autocast_available(device_type)
-    if not (known and torch.is_autocast_enabled(device_type)):
-        return nullcontext()
-    return torch.autocast(device_type, enabled=False)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 def _below(nodes: list[Any]) -> Iterator[Any]:

@@ -270,24 +270,12 @@ class Diagonal(Moments):
         frequency = fresh if past is None else past.frequency.lerp(fresh, 1 - memory(k))
         return cls(torch.zeros_like(frequency), frequency)
 
-    def _inverse(self, damping: float) -> Tensor:
-        return 1 / (self.frequency + damping * self.frequency.sum())
-
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """Solve for each token's column separately."""
-        c = self._inverse(damping)
+        c = 1 / (self.frequency + damping * self.frequency.sum())
         none = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, grad.shape[2], 0)
         change = grad.square() @ (self.frequency * c.square())[:, :, None]
         return Solution(change[:, :, 0], grad, c[:, None], *none, bias_grad)
-
-    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
-        return torch.diag_embed(self._inverse(damping)[0])[columns]
-
-    def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
-        return self._inverse(damping)
-
-    def select(self, columns: Tensor) -> Self:  # noqa: D102
-        return type(self)(self.mean[:, columns], self.frequency[:, columns])
 
 
 Preconditioner = LowRank | Diagonal

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from zeroone.optim.graph import INPUT, UnitGraph, evaluating, unit_graph
-from zeroone.optim.preconditioner import Preconditioner
+from zeroone.optim.graph import INPUT, UnitGraph, unit_graph
+from zeroone.optim.preconditioner import LowRank
 from zeroone.utils.checks import InputError, not_negative, share
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BEGIN, END = 0.1, 0.6  # the part of the training in which units leave
 EVENTS = 40  # the number of removals in a training, if units left throughout
 RIDGE = 8.0  # damping of M, times the mean variance of the inputs
+KEPT = ("units", "widths", "typical")  # in a checkpoint
 PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "scale")
 
 
@@ -53,16 +54,6 @@ def without(W: Tensor, R_gone: Tensor, gone: Tensor) -> Tensor:
     X: Tensor = W - W[:, gone] @ torch.linalg.solve(R_gone[:, gone], R_gone)
     X[:, gone] = 0
     return X
-
-
-def empty_columns(
-    W: Tensor, bias: Tensor | None, moments: Preconditioner, damping: float, gone: Tensor
-) -> None:
-    """Empty columns of W in place; the others and the bias compensate."""
-    X = without(W, moments.inverse_rows(damping, gone), gone)
-    if bias is not None:
-        bias.sub_((X - W) @ moments.mean[0])
-    W.copy_(X)
 
 
 class Removal:
@@ -123,22 +114,9 @@ class Removal:
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:
             self._remove(torch.cat(gone))
-            self._check_sizes()
         if self.lam:
             for block in self.bcd.blocks.values():
                 self._empty_inputs(block)
-
-    def _check_sizes(self) -> None:
-        """Refuse a model in which something still has its old size."""
-        args, kwargs = self._inputs
-        try:
-            with torch.no_grad(), evaluating(self.bcd.model):
-                self.bcd.model(*args, **kwargs)
-        except RuntimeError as error:
-            said = str(error).split("\n")[0].rstrip(".")
-            raise InputError(
-                f"keep and lam: a part of the model has its old size: {said}."
-            ) from error
 
     def _leaving(self, name: str, costs: Tensor) -> Tensor:
         """Return the indices of a layer's units that leave now."""
@@ -165,7 +143,7 @@ class Removal:
 
     def _column_costs(self, block: "WBlock") -> Tensor:
         """Return the cost of each column; changes of hidden units are relative to their scales."""
-        assert block.moments is not None
+        assert isinstance(block.moments, LowRank)
         # Not projected weights: they have zeros, whose removal seems to cost nothing.
         W = block.kind.matrix(block.trained[0])
         if block.hidden and block.variance is not None:
@@ -176,7 +154,8 @@ class Removal:
 
     def _label_costs(self) -> Tensor:
         """Return the cost of each label: the sum over its columns in all layers."""
-        costs = torch.zeros(max(1, self.graph.n_labels), dtype=torch.float64)
+        n_units = sum(block.kind.n_units for block in self.bcd.blocks.values())
+        costs = torch.zeros(n_units, dtype=torch.float64)
         for name, block in self.bcd.blocks.items():
             labels = self.graph.columns.get(name, torch.empty(0, dtype=torch.long))
             used = labels >= 0
@@ -200,13 +179,17 @@ class Removal:
                 self._resize(block, units, columns)
 
     def _empty(self, block: "WBlock", columns: Tensor) -> None:
-        """Empty columns of a layer, or of its latent weights."""
+        """Empty columns of a layer or of its latent weights; the others and the bias compensate."""
         if not len(columns):
             return
-        assert block.moments is not None
+        assert isinstance(block.moments, LowRank)
         weight, bias = block.trained
         W = block.kind.matrix(weight)
-        empty_columns(W[0], bias, block.moments, RIDGE / W.shape[2], columns.to(W.device))
+        columns = columns.to(W.device)
+        X = without(W[0], block.moments.inverse_rows(RIDGE / W.shape[2], columns), columns)
+        if bias is not None:
+            bias.sub_((X - W[0]) @ block.moments.mean[0])
+        W.copy_(X)
         block.kind.store(weight, W)
         block.project()
 
@@ -262,13 +245,12 @@ class Removal:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        units, widths, typical = dict(self.units), dict(self.widths), dict(self.typical)
-        return {"units": units, "widths": widths, "typical": typical}
+        return {name: dict(getattr(self, name)) for name in KEPT}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from ``state()``."""
-        self.units = dict(state["units"])
-        self.widths, self.typical = dict(state["widths"]), dict(state["typical"])
+        for name in KEPT:
+            setattr(self, name, dict(state[name]))
 
 
 def _staying(labels: Tensor, gone: Tensor) -> Tensor | None:

@@ -12,6 +12,7 @@ from zeroone.optim.projection import project
 from zeroone.utils.checks import InputError
 
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
+KEPT = ("hidden", "variance", "latent", "latent_bias", "dead")  # in a checkpoint, as they are
 HEAD_END = 0.1  # the step of the last layer falls to this share
 
 
@@ -161,6 +162,7 @@ class WBlock:
                 kept = {name: T[channels] for name, T in self.moments.tensors().items()}
                 self.moments = type(self.moments)(**kept)
         if columns is not None:
+            assert isinstance(self.moments, LowRank)  # tokens of embeddings always stay
             self.dead = None if self.dead is None else self.dead[columns]
             self.moments = self.moments.select(columns)
         self._unit_map = None
@@ -168,46 +170,23 @@ class WBlock:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
         return {
-            "hidden": self.hidden,
             "moments": None if self.moments is None else self.moments.tensors(),
             "residuals": None if self.residuals is None else self.residuals.tensors(),
-            **{name: getattr(self, name) for name in self._shapes()},
-        }
+        } | {name: getattr(self, name) for name in KEPT}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from ``state()``."""
-        self.hidden, weight = bool(state["hidden"]), self.kind.weight
-        for name, shape in self._shapes().items():
+        """Continue from ``state()``; refuse one of a layer of another size."""
+        weight, moments, residuals = self.kind.weight, state["moments"], state["residuals"]
+        for name in KEPT:
             T = state[name]
-            if T is not None and T.shape != shape:
-                raise ValueError(f"{name} of {self.name} has the shape {tuple(T.shape)}")
-            setattr(self, name, None if T is None else T.to(weight.device).clone())
-        groups, _, columns = self.kind.matrix(weight.data).shape
-        made = self.kind.preconditioner
-        self.moments = _restored(made, state["moments"], weight, (groups, columns))
-        self.residuals = _restored(LowRank, state["residuals"], weight, (1, self.kind.n_units))
-        self._unit_map = None
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of what belongs to units, weights and columns."""
-        weight, units = self.kind.weight, (self.kind.n_units,)
-        columns = self.kind.matrix(weight.data).shape[2:]
-        return {
-            "variance": units,
-            "latent": weight.shape,
-            "latent_bias": units,
-            "dead": columns,
-        }
-
-
-def _restored(
-    made: Any, tensors: dict[str, Tensor] | None, weight: Tensor, shape: tuple[int, int]
-) -> Any:
-    """Make moments (groups, columns) of their tensors again, where the weight is."""
-    if tensors is None:
-        return None
-    moments = made(**{name: T.to(weight) for name, T in tensors.items()})
-    # Tensors that do not fit together have no inverse.
-    if {moments.mean.shape, moments.inverse_diagonal(1.0).shape} != {shape}:
-        raise ValueError(f"the moments are not those of {shape} groups and columns")
-    return moments
+            setattr(self, name, T if T is None or name == "hidden" else T.to(weight.device).clone())
+        self.moments = self.residuals = self._unit_map = None
+        if moments is not None:
+            made = {name: T.to(weight) for name, T in moments.items()}
+            self.moments = self.kind.preconditioner(**made)
+            groups, units, columns = self.kind.matrix(weight.data).shape
+            sizes = (len(state["variance"]), *self.moments.mean.shape)
+            if sizes != (groups * units, groups, columns):
+                raise ValueError(f"{self.name} has other units or columns")
+        if residuals is not None:
+            self.residuals = LowRank(**{name: T.to(weight) for name, T in residuals.items()})
