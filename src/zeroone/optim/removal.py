@@ -100,15 +100,11 @@ class Removal:
             raise InputError("keep and lam probe the model: call it, not only its parts.")
         layers = {name: block.kind for name, block in self.bcd.blocks.items()}
         self.graph = unit_graph(self.bcd.model, layers, self._inputs)
-        done: set[int] = set()
+        done, costs = torch.empty(0, dtype=torch.long), self._label_costs()
         gone: list[Tensor] = []
-        costs = self._label_costs()
         for name, labels in reversed(self.graph.units.items()):
-            own = torch.tensor(
-                [x for x in sorted(set(labels.tolist())) if x >= 0 and x not in done],
-                dtype=torch.long,
-            )
-            done.update(own.tolist())
+            own = labels[(labels >= 0) & ~torch.isin(labels, done)].unique()
+            done = torch.cat([done, own])
             self.widths.setdefault(name, len(own))
             if len(own):
                 gone.append(own[self._leaving(name, costs[own])])
