@@ -103,7 +103,7 @@ class Removal:
         done, costs = torch.empty(0, dtype=torch.long), self._label_costs()
         gone: list[Tensor] = []
         for name, labels in reversed(self.graph.units.items()):
-            own = labels[(labels >= 0) & ~torch.isin(labels, done)].unique()
+            own = torch.unique(labels[(labels >= 0) & ~torch.isin(labels, done)])
             done = torch.cat([done, own])
             self.widths.setdefault(name, len(own))
             if len(own):
