@@ -215,11 +215,11 @@ def test_weights_of_few_values_keep_the_mean_of_their_inputs():
     V0 = scaling.apply(torch.from_numpy(digits.X))
     trainer.update(V0, torch.from_numpy(digits.y), torch.Generator().manual_seed(0))
     bcd = trainer.optimizer
-    name = "layers.0.linear"
-    state, mean = bcd.state[bcd.layers[name].weight], bcd.moments[name].mean[0]
+    block = bcd.blocks["layers.0.linear"]
+    mean = block.moments.mean[0]
     op = trainer.model.operators[0]
     torch.testing.assert_close(
-        state["latent"] @ mean + state["latent_bias"],
+        block.latent @ mean + block.latent_bias,
         op.linear @ mean + op.offset,
         rtol=1e-4,
         atol=1e-5,

@@ -8,8 +8,14 @@ from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.optim.state_schema import check_form, tensor
-from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes, is_bytes
+from zeroone.training.trainers import (
+    ModuleTrainer,
+    as_bytes,
+    check_form,
+    from_bytes,
+    is_bytes,
+    tensor,
+)
 from zeroone.utils.checks import is_number
 from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.schema import find_fault, is_count, nothing
