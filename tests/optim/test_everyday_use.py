@@ -12,6 +12,7 @@ from optim.test_misuse import refused
 from optim.training import error, mlp, problem, seeded, train_batch, train_batches
 from zeroone.nn import Step
 from zeroone.optim import BCD
+from zeroone.utils.checks import InputError
 
 
 def test_an_average_of_the_weights_can_be_kept():
@@ -287,7 +288,7 @@ def test_a_state_of_more_batches():
 )
 def test_schedulers_of_learning_rates(schedule):
     bcd = BCD(seeded(mlp), 10)
-    with pytest.raises(KeyError, match="lr"):
+    with pytest.raises(InputError, match="no learning rate to schedule"):
         schedule(bcd)
 
 

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from zeroone.nn.step import Step
 from zeroone.optim.groups import (
+    Group,
     check_group,
     default_damping,
     find_layers,
@@ -137,6 +138,7 @@ class BCD(Optimizer):
 
     def _take_groups(self) -> None:
         """Check the groups, and tell each W block its settings: those of its weights."""
+        self.param_groups = [Group(group) for group in self.param_groups]
         for group in self.param_groups:
             check_group(group)
         groups = {p: group for group in self.param_groups for p in group["params"]}
@@ -229,6 +231,11 @@ class BCD(Optimizer):
         for name, p in self.model.named_parameters():
             if p.grad is not None and p not in known:
                 raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
+            if self.k == 0 and p.requires_grad and p.grad is None and p in known:
+                raise InputError(
+                    f"{name} has no part in the loss: remove it, or freeze it with "
+                    f"requires_grad_(False)."
+                )
         for name, block in self.blocks.items():
             unseen = block.moments is None and name not in self.observer.seen
             if unseen and block.kind.weight.grad is not None:

@@ -17,6 +17,18 @@ SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
+class Group(dict[str, Any]):
+    """A group of parameters with its settings; says why schedulers find no learning rate."""
+
+    def __missing__(self, key: str) -> Any:
+        if key in ("lr", "initial_lr"):
+            raise InputError(
+                "BCD has no learning rate to schedule: its steps fall over total_steps by "
+                "themselves, and a group's move and head_step may be changed at any time."
+            )
+        raise KeyError(key)
+
+
 def inner_model(model: nn.Module) -> nn.Module:
     """Unwrap a compiled or a DistributedDataParallel model."""
     while True:
@@ -61,6 +73,9 @@ def sort_parameters(
     model: nn.Module, layers: dict[str, LayerKind], given: list[dict[str, Any]], *, strict: bool
 ) -> list[dict[str, Any]]:
     """Return groups: those given with their own settings, other W blocks, and the rest."""
+    for name, p in model.named_parameters():
+        if not p.is_floating_point():
+            raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
     trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
     for p, name in trained.items():
         if p.dtype not in (torch.float32, torch.float64):
