@@ -34,7 +34,7 @@ from zeroone.optim.groups import (
 from zeroone.optim.layers import LayerKind
 from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
 from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
-from zeroone.optim.projection import project
+from zeroone.optim.projection import falling_density, project
 from zeroone.optim.removal import Removal
 from zeroone.optim.state_schema import check_state
 from zeroone.utils.checks import InputError, count, positive
@@ -64,6 +64,7 @@ class BCD(Optimizer):
         window: float = 1.0,
         damping: float | None = None,
         weights: str = "real",
+        density: float = 1.0,
         keep: float | None = None,
         lam: float = 0.0,
         groups: Iterable[dict[str, Any]] = (),
@@ -89,11 +90,13 @@ class BCD(Optimizer):
                 and linearly in between.
             weights: 'real', 'ternary' or 'binary' weights in the hidden layers. Few-valued weights
                 have one scale per unit, which the step ignores.
+            density: the share of ternary weights that may differ from 0; 1 sets no limit. Models
+                with few such weights are smaller and faster.
             keep: the share of hidden units to keep; the others are removed during the training.
             lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
                 of removing one. It empties input columns as well.
             groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
-                of move, head_step, damping and weights.
+                of move, head_step, damping, weights and density.
             adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
                 falls linearly to 0.
             balance: whether the first batch sets the biases. It centres each unit's
@@ -110,7 +113,7 @@ class BCD(Optimizer):
         if damping is None:
             damping = default_damping(self.total_steps)
         defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
-        defaults["weights"] = weights
+        defaults |= {"weights": weights, "density": density}
         self.adam_lr = positive("adam_lr", adam_lr)
         if not isinstance(model, nn.Module):
             raise InputError(
@@ -389,7 +392,8 @@ class BCD(Optimizer):
         if "latent" not in state:
             return
         L = kind.matrix(state["latent"])
-        P = project(L.flatten(0, 1), group["weights"]).view_as(L)
+        density = 1.0 if group["density"] == 1 else falling_density(group["density"], self.left)
+        P = project(L.flatten(0, 1), group["weights"], density).view_as(L)
         W = kind.matrix(kind.weight.data)
         W.copy_(P)
         kind.store(kind.weight.data, W)

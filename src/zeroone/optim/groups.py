@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from zeroone.optim.layers import LayerKind, layer_kind
 from zeroone.optim.projection import WEIGHTS
-from zeroone.utils.checks import InputError, not_negative, one_of, positive
+from zeroone.utils.checks import InputError, not_negative, one_of, positive, share
 
 LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
-SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
+SETTINGS = ("move", "head_step", "damping", "weights", "density")  # of a group
 # The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
@@ -79,7 +79,10 @@ def check_group(group: dict[str, Any]) -> None:
     for name in ("move", "head_step"):
         not_negative(name, group.get(name, 0))
     positive("damping", group.get("damping", 1))
-    one_of("weights", group.get("weights", "real"), WEIGHTS)
+    weights = one_of("weights", group.get("weights", "real"), WEIGHTS)
+    density = share("density", group.get("density", 1))
+    if density == 0 or (density < 1 and weights != "ternary"):
+        raise InputError("density must be above 0, and needs weights='ternary' if it is below 1.")
 
 
 def sort_parameters(
