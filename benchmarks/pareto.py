@@ -77,7 +77,7 @@ def about(call: Labels, data: models.Data, content: bytes) -> dict[str, Any]:
 
 def find_ours(data: models.Data, folder: Path, epochs: int) -> tuple[dict[str, Any], dict]:
     rows, calls = {}, {}
-    for name in models.OURS:
+    for name in models.WIDTHS:
         path = models.our_model(name, data, folder, epochs)
         model = models.read_ours(path)
         model.threads = 1
@@ -224,8 +224,8 @@ def draw(record: dict[str, Any], path: Path) -> None:
 def bench_pareto(
     *,
     data: str = "mnist",
-    epochs: int = 30,
-    relu_epochs: int = 15,
+    epochs: int = 40,
+    relu_epochs: int = 30,
     repeats: int = 5,
     models_dir: Path | None = None,
     json: Path | None = None,

@@ -7,7 +7,8 @@ from torch import nn
 from optim.modules import Normed
 from optim.training import digits, error, mlp, seeded, train, train_batch
 from zeroone.optim import BCD
-from zeroone.optim.projection import project
+from zeroone.optim.projection import falling_density, project
+from zeroone.utils.checks import InputError
 
 
 @pytest.fixture
@@ -48,6 +49,42 @@ def test_zeros_stay_or_become_equal():
     assert torch.equal(
         project(torch.tensor([[0.0, -2.0, 1.0]]), "binary"), torch.tensor([[1, -1, 1.0]])
     )
+
+
+def test_a_density_keeps_the_largest_weights_of_the_layer(normal):
+    W = normal(20, 30) * 10 ** normal(20, 1)  # rows of different size count alike
+    for density in (0.01, 0.1, 0.5):
+        few = project(W, "ternary", density)
+        on = few != 0
+        assert int(on.sum()) == round(density * W.numel())
+        relative = W.abs() / W.square().mean(dim=1, keepdim=True).sqrt()
+        assert relative[on].min() > relative[~on].max()
+        for row, three, chosen in zip(W, few, on, strict=True):
+            if chosen.any():
+                assert float(three.abs().max()) == pytest.approx(float(row[chosen].abs().mean()))
+    assert torch.equal(project(torch.zeros(2, 3), "ternary", 0.5), torch.zeros(2, 3))
+
+
+def test_the_density_falls_to_what_was_asked_for():
+    falling = [falling_density(0.1, left) for left in (1.0, 0.7, 0.4, 0.0)]
+    assert falling == pytest.approx([0.5, 0.3, 0.1, 0.1])
+    assert falling_density(0.8, 1.0) == 0.8
+
+
+def test_networks_of_few_weights_train():
+    X, y, X_test, y_test = digits()
+    model = seeded(lambda: nn.Sequential(nn.Flatten(), mlp(64, 120, 60, 10)))
+    train(model, X, y, epochs=10, weights="ternary", density=0.15)
+    assert error(model, X_test, y_test) < 0.2
+    for layer in (model[1][0], model[1][2]):
+        assert int((layer.weight != 0).sum()) <= 0.15 * layer.weight.numel()
+        assert few_valued(layer.weight, "ternary")
+
+
+@pytest.mark.parametrize("options", [{"density": 0.1}, {"density": 0, "weights": "ternary"}])
+def test_densities_that_cannot_be(options):
+    with pytest.raises(InputError, match="density"):
+        BCD(mlp(4, 3, 2), 10, **options)
 
 
 def few_valued(weight, weights, alive=slice(None)):

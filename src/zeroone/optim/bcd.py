@@ -60,6 +60,7 @@ class BCD(Optimizer):
         window: float = 1.0,
         damping: float | None = None,
         weights: str = "real",
+        density: float = 1.0,
         keep: float | None = None,
         lam: float = 0.0,
         groups: Iterable[dict[str, Any]] = (),
@@ -85,11 +86,13 @@ class BCD(Optimizer):
                 and linearly in between.
             weights: 'real', 'ternary' or 'binary' weights in the hidden layers. Few-valued weights
                 have one scale per unit, which the step ignores.
+            density: the share of ternary weights that may differ from 0; 1 sets no limit. Models
+                with few such weights are smaller and faster.
             keep: the share of hidden units to keep; the others are removed during the training.
             lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
                 of removing one. It empties input columns as well.
             groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
-                of move, head_step, damping and weights.
+                of move, head_step, damping, weights and density.
             adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
                 falls linearly to 0.
             balance: whether the first batch sets the biases. It centres each unit's
@@ -120,6 +123,7 @@ class BCD(Optimizer):
             "head_step": head_step,
             "damping": default_damping(self.total_steps) if damping is None else damping,
             "weights": weights,
+            "density": density,
         }
         super().__init__(sort_parameters(self.model, layers, list(groups), strict=strict), defaults)
         self.blocks = {name: WBlock(name, kind) for name, kind in layers.items()}

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from zeroone.optim.layers import LayerKind, layer_kind
 from zeroone.optim.projection import WEIGHTS
-from zeroone.utils.checks import InputError, not_negative, one_of, positive
+from zeroone.utils.checks import InputError, not_negative, one_of, positive, share
 
 LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
-SETTINGS = ("move", "head_step", "damping", "weights")  # of a group
+SETTINGS = ("move", "head_step", "damping", "weights", "density")  # of a group
 # The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
@@ -66,7 +66,14 @@ def check_group(group: dict[str, Any]) -> None:
     for name in ("move", "head_step"):
         group[name] = not_negative(name, group[name])
     group["damping"] = positive("damping", group["damping"])
-    one_of("weights", group["weights"], WEIGHTS)
+    check_weights(group["weights"], group["density"])
+
+
+def check_weights(weights: str, density: float) -> None:
+    """Check which values the weights may have, and how many of them differ from 0."""
+    one_of("weights", weights, WEIGHTS)
+    if share("density", density) == 0 or (density < 1 and weights != "ternary"):
+        raise InputError("density must be above 0, and needs weights='ternary' if it is below 1.")
 
 
 def sort_parameters(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from zeroone.optim.layers import LayerKind
 from zeroone.optim.observer import SCALE_MEMORY, Seen, gathered
 from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
-from zeroone.optim.projection import project
+from zeroone.optim.projection import falling_density, project
 from zeroone.utils.checks import InputError
 
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
@@ -28,6 +28,7 @@ class WBlock:
     def __init__(self, name: str, kind: LayerKind) -> None:
         self.name, self.kind = name, kind
         self.hidden = False  # whether a Step comes after the layer
+        self.left = 1.0  # the share of the training that is left
         self.moments: Preconditioner | None = None  # of the inputs; None until one is observed
         self.residuals: LowRank | None = None  # second moments of a hidden layer's residuals
         self.variance: Tensor | None = None  # of each unit's outputs
@@ -81,6 +82,7 @@ class WBlock:
 
     def step(self, left: float) -> None:
         """Move towards the W block's solution; ``left`` of the training is left."""
+        self.left = left
         if self.moments is None or self.kind.weight.grad is None:
             return  # a layer that was frozen until now waits for the next observed batch
         grad = self.kind.matrix(self.kind.weight.grad)
@@ -139,7 +141,10 @@ class WBlock:
         if self.latent is None or self.moments is None:
             return
         L, W = (self.kind.matrix(T) for T in (self.latent, self.kind.weight.data))
-        P = project(L.flatten(0, 1), self.group["weights"]).view_as(L)
+        density = self.group["density"]
+        if density < 1:
+            density = falling_density(density, self.left)
+        P = project(L.flatten(0, 1), self.group["weights"], density).view_as(L)
         W.copy_(P)
         self.kind.store(self.kind.weight.data, W)
         if self.latent_bias is not None and self.bias is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from zeroone.nn import U_RULES
-from zeroone.optim.projection import WEIGHTS
+from zeroone.optim.groups import check_weights
 from zeroone.utils.checks import (
     InputError,
     byte_count,
@@ -55,6 +55,8 @@ class StochasticSettings:
             or convolutions on images.
         weights: 'real', or 'ternary' or 'binary' for the hidden layers: a unit's weights times a
             scale, which the step ignores.
+        density: the share of ternary weights that may differ from 0; 1 sets no limit. A network of
+            wide layers with few such weights has a smaller file and less error than a narrow one.
         lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing.
         keep: the share of hidden units to keep, instead of ``lam``; None keeps all.
         flash: keep no more units than fit into so many bytes of flash, such as '64k', as C code
@@ -72,6 +74,7 @@ class StochasticSettings:
     smoothing: float = 0.1
     input_dropout: float | None = None
     weights: str = "real"
+    density: float = 1.0
     lam: float = 0.0
     keep: float | None = None
     flash: str | int | None = None
@@ -88,7 +91,7 @@ class StochasticSettings:
             if getattr(self, name) is not None and positive(name, getattr(self, name)) > 1e30:
                 raise InputError(f"{name} must be at most 1e30.")
         one_of("u_rule", self.u_rule, U_RULES)
-        one_of("weights", self.weights, WEIGHTS)
+        check_weights(self.weights, self.density)
         not_negative("lam", self.lam)
         if self.keep is not None:
             if share("keep", self.keep) == 0:

@@ -155,6 +155,7 @@ class BCDTrainer(ModuleTrainer):
             window=s.window,
             damping=s.damping,
             weights=s.weights,
+            density=s.density,
             keep=s.keep,
             lam=s.lam,
             balance=self.widths is None,
