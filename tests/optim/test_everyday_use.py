@@ -260,11 +260,11 @@ def test_units_that_ternary_weights_do_not_read_may_leave():
         assert int(unread) <= len(model[0].weight) / 2
 
 
-def test_a_parameter_that_nobody_uses_is_left_alone():
+def test_a_parameter_that_nobody_uses():
     model = seeded(mlp)
     model.register_parameter("extra", nn.Parameter(torch.ones(3)))
-    train_batches(model, *problem(), 3)
-    assert model.extra.tolist() == [1, 1, 1]
+    with refused("extra has no part in the loss"):
+        train_batches(model, *problem(), 3)
 
 
 def test_sparse_gradients():
