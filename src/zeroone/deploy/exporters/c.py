@@ -29,8 +29,8 @@ SUFFIXES = {"uint32": "u", "float32": "f"}
 CODE = {
     "add_bits": 64,
     "add_bytes": 64,
-    "add_signs": 192,
-    "add_byte_signs": 128,
+    "add_signs": 208,
+    "add_byte_signs": 160,
     "compare": 48,
     "window_bits": 208,
     "window_bytes": 208,
@@ -38,8 +38,8 @@ CODE = {
 CODE_OF_ALL, CODE_OF_FLOATS = 176, 176
 CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_SHORTCUT = 64, 320, 160
 # Cycles of a Cortex-M4 without wait states: load, load, add, store, count, compare and branch take
-# 10; packed weights are shifted or counted instead.
-CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_SIGN = 10, 50, 12
+# 10; packed weights of bits are counted by words, those of bytes that are not 0 are looked up.
+CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_WORD = 10, 45, 25
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,11 @@ class Layer:
         """An estimate of the cycles, if all inputs are above 0 and half of the bits are 1."""
         stage = self.stage
         windows = math.prod(stage.shape_out[1:]) * stage.window**2
+        chosen = np.count_nonzero(stage.main.weights) / stage.main.weights.size
         each = {
             "bytes": CYCLES_OF_ADDITION,
             "bits": CYCLES_OF_ADDITION / 2,
-            "byte_signs": CYCLES_OF_BYTE_SIGN,
+            "byte_signs": CYCLES_OF_ADDITION * chosen + CYCLES_OF_BYTE_WORD / WORD,
             "signs": CYCLES_OF_WORD / WORD,
         }
         sums = stage.main.weights.size * each[self.kind]
@@ -179,7 +180,7 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
             width = layer.stage.main.n_inputs
             buffers[layer.source] = max(width, buffers.get(layer.source, 0))
     n_units = max(m.n_out for m in network.maps)
-    n_words = max(-(-x.stage.main.n_inputs // WORD) * (x.kind == "signs") for x in layers)
+    n_words = max(-(-x.stage.main.n_inputs // WORD) * x.is_signs for x in layers)
     uses = set[str]().union(*(layer.functions for layer in layers))
     if not all(layer.stage.main.kernel for layer in layers[:-1]):
         uses.add("compare")
