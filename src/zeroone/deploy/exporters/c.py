@@ -29,8 +29,8 @@ SUFFIXES = {"uint32": "u", "float32": "f"}
 CODE = {
     "add_bits": 64,
     "add_bytes": 64,
-    "add_signs": 208,
-    "add_byte_signs": 160,
+    "add_signs": 240,
+    "add_byte_signs": 192,
     "compare": 48,
     "window_bits": 208,
     "window_bytes": 208,
@@ -47,7 +47,7 @@ class Layer:
     """A stage, the kind of its inputs and weights, and where its bits are.
 
     Kinds are "bytes" and "bits", with int8 weights, and "byte_signs" and "signs", with weights of
-    -1, 0 and 1 in two bits.
+    -1, 0 and 1 in two bits, or of -1 and 1 in one.
     """
 
     number: int
@@ -65,8 +65,13 @@ class Layer:
 
     @property
     def is_signs(self) -> bool:
-        """Whether weights take two bits."""
+        """Whether weights take two bits or one."""
         return self.kind.endswith("signs")
+
+    @property
+    def per_word(self) -> int:
+        """How many words hold the weights of 32 inputs, if they are signs."""
+        return 1 if self.stage.main.weights.all() else 2
 
     @property
     def by_position(self) -> bool:
@@ -272,7 +277,7 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
 
 
 def _kind(stage: Stage, i: int) -> str:
-    """Choose two bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
+    """Choose few bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
     main = stage.main
     signs = not main.kernel and weight_bits(main.weights) < 8
     if signs and sign_words(main).nbytes <= main.weights.nbytes:
@@ -330,9 +335,13 @@ def _literals(values: NDArray[Any]) -> str:
 
 
 def sign_words(linear: Map) -> NDArray[np.uint32]:
-    """Pack weights by unit and word: which inputs have the weight 1, then which have -1."""
+    """Pack weights by unit and word: which inputs have the weight 1, then which have -1.
+
+    If no weight is 0, the others have -1, and the second word is left out.
+    """
     wide = np.pad(linear.weights, ((0, 0), (0, -linear.weights.shape[1] % WORD)))
     both = [np.packbits(wide == sign, axis=1, bitorder="little").view("<u4") for sign in (1, -1)]
+    both = both[:1] if linear.weights.all() else both
     return np.stack(both, axis=-1).astype(np.uint32).ravel()
 
 
