@@ -52,14 +52,16 @@ docs: $(READY)
 	$(BIN)/python -m mkdocs build --quiet --strict
 	@echo "The site is in build/site/index.html."
 
-# Tests that need TensorBoard, Lightning, accelerate, Chromium, Node or a compiler for 32-bit
-# programs are skipped without them. The system packages are Debian's and need root.
+# Tests that need TensorBoard, Lightning, accelerate, Chromium, Node, a compiler for 32-bit programs
+# or one for Arm with QEMU are skipped without them. The system packages are Debian's and need root.
 extras: $(READY)
 	$(INSTALL) '.[dev,tensorboard,frameworks,browser]'
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null && command -v node >/dev/null && \
 	  echo 'int main(void) { return 0; }' | gcc -m32 -x c -o /dev/null - 2>/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 	    chromium chromium-driver nodejs gcc libc6-dev $$(dpkg --print-architecture | sed 's/^amd64$$/gcc-multilib/;t;d'); }
+	command -v qemu-system-arm >/dev/null && command -v arm-none-eabi-gcc >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-arm gcc-arm-none-eabi; }
 
 clean:
 	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis zeroone-demo

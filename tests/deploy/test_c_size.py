@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,6 +36,14 @@ def network_of(name, *, floats=False, signs=False):
     for operator in network.operators[:-1] if signs else ():
         operator.linear.sign_()
     return quantise(network)
+
+
+def with_signs(network):
+    """Replace the weights of the first layer by their signs, of which none is 0."""
+    first = network.stages[0]
+    weights = np.where(first.main.weights < 0, -1, 1).astype(np.int8)
+    first = replace(first, main=replace(first.main, weights=weights))
+    return replace(network, stages=[first, *network.stages[1:]])
 
 
 def compiled(network, folder):
@@ -105,13 +115,33 @@ def test_thresholds_around_a_padded_image_are_stored_once(tmp_path):
         assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
 
 
-def test_signs_of_bytes_take_two_bits(tmp_path):
-    network = signs_of_bytes()
-    assert size_of(network).constants == 2 * 4 * 50 * 3 + 50 * 5 + 4 * (50 + 5)
+@pytest.mark.parametrize("binary", [False, True])
+def test_signs_of_bytes_take_two_bits_or_one(binary, tmp_path):
+    network = with_signs(signs_of_bytes()) if binary else signs_of_bytes()
+    words = 50 * 3 * (1 if binary else 2)
+    assert size_of(network).constants == 4 * words + 50 * 5 + 4 * (50 + 5)
     if shutil.which("gcc"):
         X = random_samples(np.random.default_rng(1), network.inputs, 30)
-        assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
+        # The second time as compilers other than GCC and Clang see it.
+        for flags in ((), ("-U__GNUC__",)):
+            assert np.array_equal(by_c(network, X, tmp_path, flags), network.scores(X))
         assert " * " not in (tmp_path / "network.c").read_text().partition("add_byte_signs")[2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_networks_of_one_bit_a_weight(seed, tmp_path):
+    """All widths: the last word of a unit is rarely full."""
+    rng = np.random.default_rng(seed)
+    shape = [*rng.integers(1, 100, 3), 10]
+    stages = [
+        Stage(Map(rng.choice([-1, 1], (n, m)).astype(np.int8), (m,)), np.zeros(n, np.int32))
+        for m, n in pairwise(map(int, shape))
+    ]
+    network = IntegerNetwork(Inputs(int(shape[0])), stages, list(range(10)), SoftmaxCE())
+    if shutil.which("gcc"):
+        X = random_samples(rng, network.inputs, 30)
+        assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))
+        assert compiled(network, tmp_path)[0] <= size_of(network).flash
 
 
 @pytest.mark.parametrize("n_taken", [5, 60])

@@ -70,6 +70,8 @@ def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep
     if settings.stochastic.weights != "real":
         for operator in network.operators[:-1]:
             operator.linear.sign_()
+            if settings.stochastic.weights == "ternary":
+                operator.linear[0, 0] = 0  # so that weights take two bits
     assert scaling.inputs is not None
     return size_of(convert(network, scaling.inputs)).flash
 

@@ -29,8 +29,8 @@ SUFFIXES = {"uint32": "u", "float32": "f"}
 CODE = {
     "add_bits": 64,
     "add_bytes": 64,
-    "add_signs": 192,
-    "add_byte_signs": 128,
+    "add_signs": 240,
+    "add_byte_signs": 192,
     "compare": 48,
     "window_bits": 208,
     "window_bytes": 208,
@@ -38,8 +38,8 @@ CODE = {
 CODE_OF_ALL, CODE_OF_FLOATS = 176, 176
 CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_SHORTCUT = 64, 320, 160
 # Cycles of a Cortex-M4 without wait states: load, load, add, store, count, compare and branch take
-# 10; packed weights are shifted or counted instead.
-CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_SIGN = 10, 50, 12
+# 10; packed weights of bits are counted by words, those of bytes that are not 0 are looked up.
+CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_WORD = 10, 45, 25
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Layer:
     """A stage, the kind of its inputs and weights, and where its bits are.
 
     Kinds are "bytes" and "bits", with int8 weights, and "byte_signs" and "signs", with weights of
-    -1, 0 and 1 in two bits.
+    -1, 0 and 1 in two bits, or of -1 and 1 in one.
     """
 
     number: int
@@ -65,8 +65,13 @@ class Layer:
 
     @property
     def is_signs(self) -> bool:
-        """Whether weights take two bits."""
+        """Whether weights take two bits or one."""
         return self.kind.endswith("signs")
+
+    @property
+    def per_word(self) -> int:
+        """How many words hold the weights of 32 inputs, if they are signs."""
+        return 1 if self.stage.main.weights.all() else 2
 
     @property
     def by_position(self) -> bool:
@@ -89,10 +94,11 @@ class Layer:
         """An estimate of the cycles, if all inputs are above 0 and half of the bits are 1."""
         stage = self.stage
         windows = math.prod(stage.shape_out[1:]) * stage.window**2
+        chosen = np.count_nonzero(stage.main.weights) / stage.main.weights.size
         each = {
             "bytes": CYCLES_OF_ADDITION,
             "bits": CYCLES_OF_ADDITION / 2,
-            "byte_signs": CYCLES_OF_BYTE_SIGN,
+            "byte_signs": CYCLES_OF_ADDITION * chosen + CYCLES_OF_BYTE_WORD / WORD,
             "signs": CYCLES_OF_WORD / WORD,
         }
         sums = stage.main.weights.size * each[self.kind]
@@ -179,7 +185,7 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
             width = layer.stage.main.n_inputs
             buffers[layer.source] = max(width, buffers.get(layer.source, 0))
     n_units = max(m.n_out for m in network.maps)
-    n_words = max(-(-x.stage.main.n_inputs // WORD) * (x.kind == "signs") for x in layers)
+    n_words = max(-(-x.stage.main.n_inputs // WORD) * x.is_signs for x in layers)
     uses = set[str]().union(*(layer.functions for layer in layers))
     if not all(layer.stage.main.kernel for layer in layers[:-1]):
         uses.add("compare")
@@ -271,7 +277,7 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
 
 
 def _kind(stage: Stage, i: int) -> str:
-    """Choose two bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
+    """Choose few bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
     main = stage.main
     signs = not main.kernel and weight_bits(main.weights) < 8
     if signs and sign_words(main).nbytes <= main.weights.nbytes:
@@ -329,9 +335,13 @@ def _literals(values: NDArray[Any]) -> str:
 
 
 def sign_words(linear: Map) -> NDArray[np.uint32]:
-    """Pack weights by unit and word: which inputs have the weight 1, then which have -1."""
+    """Pack weights by unit and word: which inputs have the weight 1, then which have -1.
+
+    If no weight is 0, the others have -1, and the second word is left out.
+    """
     wide = np.pad(linear.weights, ((0, 0), (0, -linear.weights.shape[1] % WORD)))
     both = [np.packbits(wide == sign, axis=1, bitorder="little").view("<u4") for sign in (1, -1)]
+    both = both[:1] if linear.weights.all() else both
     return np.stack(both, axis=-1).astype(np.uint32).ravel()
 
 
