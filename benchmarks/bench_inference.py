@@ -57,7 +57,7 @@ def make_relu(hidden: Sequence[int]) -> nn.Sequential:
 def make_ours(hidden: Sequence[int]) -> Network:
     """Make a 0/1 network of the same shape, for bytes."""
     scaling = Scaling.fit(torch.from_numpy(random_bytes(64)))
-    return Network.dense([N_FEATURES, *hidden, N_CLASSES], SoftmaxCE(), scaling=scaling)
+    return Network.build((N_FEATURES,), hidden, N_CLASSES, SoftmaxCE(), scaling=scaling)
 
 
 def relu_as_onnx(relu: nn.Sequential) -> bytes:

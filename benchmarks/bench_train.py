@@ -49,7 +49,8 @@ def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
     scaling = Scaling.fit(part.X)
     widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
     plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
-    network = Network.dense([int(width) for width in widths], SoftmaxCE(), scaling=scaling)
+    n_in, *hidden, n_classes = (int(width) for width in widths)
+    network = Network.build((n_in,), hidden, n_classes, SoftmaxCE(), scaling=scaling)
     probe = scaling.apply(part.X[:1000])
     trainers: dict[str, Any] = {OURS: BCDTrainer(network, StochasticSettings(), plan.total, probe)}
     for name, settings in BASELINES.items():

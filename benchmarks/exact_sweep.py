@@ -24,7 +24,8 @@ def make_solver(n, widths):
     rng = torch.Generator().manual_seed(0)
     X = torch.randn(n, widths[0], generator=rng)
     y = torch.randint(0, widths[-1], (n,), generator=rng)
-    network = Network.dense(widths, HardmaxMSE(1.0), std=0.01, bias=False)
+    n_in, *hidden, n_classes = widths
+    network = Network.build((n_in,), hidden, n_classes, HardmaxMSE(1.0), std=0.01, bias=False)
     return ExactBCD(network, X, y, ExactSettings(pgm_steps=1))
 
 

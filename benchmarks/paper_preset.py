@@ -17,16 +17,15 @@ VARIANTS = {
 
 
 def summary(record):
-    """Return the result without F after every block, and what moved over the whole run."""
+    """Return the result, and what moved over the whole run."""
     history = record["history"]
-    kept = [{k: v for k, v in entry.items() if k != "blocks"} for entry in history]
     return {
         **record["result"],
         "error_before": history[0]["test_error"],
         "largest_share_of_bits_flipped_in_a_sweep": max(max(e["flipped"]) for e in history[1:]),
         "largest_move_of_a_layer_in_a_sweep": max(max(e["moved"]) for e in history[1:]),
         "settings": record["settings"],
-        "history": kept,
+        "history": history,
     }
 
 

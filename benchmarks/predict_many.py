@@ -62,7 +62,8 @@ class Task:
     def __init__(self, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         X = rng.integers(0, 256, (sum(BATCHES), WIDTHS[0])).astype(np.uint8)
-        self.network = Network.dense(WIDTHS, SoftmaxCE(), seed=seed)
+        n_in, *hidden, n_classes = WIDTHS
+        self.network = Network.build((n_in,), hidden, n_classes, SoftmaxCE(), seed=seed)
         self.model = IntegerModel(quantise(self.network, X), threads=1)
         ends = np.cumsum(BATCHES)
         self.batches = [X[end - n : end] for n, end in zip(BATCHES, ends, strict=True)]

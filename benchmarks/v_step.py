@@ -7,10 +7,15 @@ product with W^T W, formed beforehand. The ratio is to the faster of the two.
 import torch
 
 from benchmarks.measure import begin, finish, interleaved, parser
-from zeroone.exact.blocks import row_blocks, v_step, v_step_cg
-from zeroone.exact.linalg import conjugate_gradients, damped_gain
+from zeroone.exact.blocks import (
+    conjugate_gradients,
+    damped_gain,
+    row_blocks,
+    v_step,
+    v_step_cg,
+)
 from zeroone.nn.functional import step
-from zeroone.nn.operators import Dense
+from zeroone.nn.operators import Operator
 
 TAU, PI, STD, TOL = 1e-6, 1e-7, 0.01, 1e-6  # printed; the spread of W is ours
 
@@ -26,7 +31,7 @@ def relative_residual(V, U, S, op):
 def measure(n, d, dtype, repeats):
     rng = torch.Generator().manual_seed(0)
     weight = torch.empty(d, d, dtype=dtype).normal_(std=STD, generator=rng)
-    op = Dense(weight, d, bias=False)
+    op = Operator(weight, d)
     S = step(torch.randn(n, d, generator=rng, dtype=dtype))
     U = op.apply(S) + 0.1 * torch.randn(n, d, generator=rng, dtype=dtype)
     V = {name: torch.empty_like(S) for name in ("factor", "cg", "cg, W^T W formed")}
@@ -38,14 +43,14 @@ def measure(n, d, dtype, repeats):
 
     def cg():
         for rows in row_blocks(n):
-            V["cg"][rows] = v_step_cg([U[rows]], S[rows], [op], PI / TAU, tol=TOL)
+            V["cg"][rows] = v_step_cg(U[rows], S[rows], op, PI / TAU, tol=TOL)
 
     def cg_formed():
         normal = op.linear.T @ op.linear
         normal.diagonal().add_(PI / TAU)
         for rows in row_blocks(n):
             rhs = op.adjoint(U[rows] - op.apply(S[rows]))
-            D = conjugate_gradients(lambda x: x @ normal, rhs, tol=TOL, max_iter=1000).solution
+            D = conjugate_gradients(lambda x: x @ normal, rhs, tol=TOL, max_iter=1000)
             V["cg, W^T W formed"][rows] = S[rows] + D
 
     tasks = {"factor": factor, "cg": cg, "cg, W^T W formed": cg_formed}

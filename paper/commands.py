@@ -6,7 +6,6 @@ from pathlib import Path
 from paper.matrix.command import Effort, run_matrix
 from paper.matrix.spec import Spec
 from paper.reproduce.command import reproduce as reproduce_target
-from zeroone.commands.checks import output_folder
 from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import check_writable
 
@@ -40,18 +39,17 @@ def matrix(
         jobs: runs at a time (default: as many as the cores carry).
         threads: CPU threads of a run.
     """
-    with output_folder(out):
-        failed = run_matrix(
-            Spec.read(spec),
-            out,
-            seeds=seeds,
-            only_failed=only_failed,
-            jobs=jobs,
-            threads=threads,
-            data_dir=data_dir,
-            json_path=json,
-            quiet=quiet,
-        )
+    failed = run_matrix(
+        Spec.read(spec),
+        out,
+        seeds=seeds,
+        only_failed=only_failed,
+        jobs=jobs,
+        threads=threads,
+        data_dir=data_dir,
+        json_path=json,
+        quiet=quiet,
+    )
     if failed:
         sys.exit(1)
 
@@ -99,19 +97,18 @@ def reproduce(
     if page is not None:
         check_writable(page)
     out = out or Path("zeroone-reproduce-quick" if quick else "zeroone-reproduce")
-    with output_folder(out):
-        failed = reproduce_target(
-            target,
-            out,
-            Effort(jobs, threads, quiet),
-            quick=quick,
-            seeds=seeds,
-            only=only,
-            methods=method,
-            only_failed=only_failed,
-            run=not no_run,
-            page=page,
-            data_dir=data_dir,
-        )
+    failed = reproduce_target(
+        target,
+        out,
+        Effort(jobs, threads, quiet),
+        quick=quick,
+        seeds=seeds,
+        only=only,
+        methods=method,
+        only_failed=only_failed,
+        run=not no_run,
+        page=page,
+        data_dir=data_dir,
+    )
     if failed:
         sys.exit(1)

@@ -105,7 +105,7 @@ def test_changed_settings_are_checked_and_hold_at_once():
 
 def test_bcd_takes_the_model():
     model, _ = model_and_bcd()
-    for wrong in (model.parameters(), Network.dense([4, 6, 2], "softmax")):
+    for wrong in (model.parameters(), Network.build((4,), [6], 2, "softmax")):
         with pytest.raises(InputError, match="BCD takes the model itself"):
             BCD(wrong, 10)
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from filelock import FileLock
 from safetensors.torch import load_file
+from torch import Tensor
 
 from paper.matrix.architectures import Architecture
 from paper.matrix.methods import PRETRAINING
 from paper.matrix.validate_record import ANY, is_complete
-from zeroone.analysis.metrics import Model, noisy_probabilities
+from zeroone.analysis.metrics import Model, Noise
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
@@ -166,6 +168,8 @@ class Run:
         if pretraining is not None:
             training = pretraining.training(self.settings)
             settings["initial"] = describe_baseline(pretraining.baseline, training)
+            if pretraining.views:
+                settings["initial"]["views"] = pretraining.views
         settings |= {"noise": self.noise} | ({"images": self.images} if self.images else {})
         content: dict[str, Any] = json.loads(json.dumps(settings))
         return content
@@ -284,9 +288,18 @@ def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
         record["result"]["images"] = {
             "rows": run.images,
             "levels": run.noise,
-            "probabilities": noisy_probabilities(model, inputs, run.noise),
+            "probabilities": [_noisy_probabilities(model, inputs, level) for level in run.noise],
         }
     return record
+
+
+def _noisy_probabilities(model: Model, X: Tensor, level: float) -> list[list[float]]:
+    """Compute the softmax of the scores for raw samples in noise."""
+    noisy = Noise(level, model.scaling, X.dtype == torch.uint8).add(X)
+    with torch.no_grad():
+        scores = model.forward(model.scaling.apply(noisy))
+    probabilities: list[list[float]] = scores.softmax(dim=1).tolist()
+    return probabilities
 
 
 def _make_features(run: Run, split: Split, callbacks: Sequence[Callback] = ()) -> Features:

@@ -21,7 +21,6 @@ from zeroone.analysis.counts import active_units
 from zeroone.exact.solver import ExactSettings
 from zeroone.nn.inputs import as_array, check_weights
 from zeroone.nn.network import Network
-from zeroone.nn.operators import Dense
 from zeroone.training import Callback, StochasticSettings, TrainSettings, train
 from zeroone.training.online import OnlineLearner
 from zeroone.training.stochastic_settings import LEAST_BATCH
@@ -173,7 +172,7 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         maps = [link.operator for link in self.network_.consumers(0)]
-        if not all(isinstance(operator, Dense) for operator in maps):
+        if not all(operator.kernel == 0 for operator in maps):
             raise AttributeError("a convolution shares its weights: inputs have no importances.")
         squares = sum(operator.linear.double().square().sum(dim=0) for operator in maps)
         norms = np.sqrt(np.asarray(squares))

@@ -12,10 +12,10 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Block, make_backbone
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import classes_ahead, classify
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Convolution
 from zeroone.nn.scaling import Scaling
 
 TORCHS = torch.nn.Conv2d.forward  # which multiplies the padding, too, and so do our counts
@@ -40,13 +40,13 @@ def test_what_is_not_a_number_is_never_right():
 
 
 def test_top_5_error(rng):
-    network = Network.dense([8, 7], SoftmaxCE(), seed=1)
+    network = Network.build((8,), [], 7, SoftmaxCE(), seed=1)
     X, y = torch.randn(5000, 8, generator=rng), torch.randint(0, 7, (5000,), generator=rng)
     best = network.forward(X).topk(5, dim=1).indices
     errors = error_rates(network, X, y)
     assert errors["error"] == error_rate(network, X, y)
     assert errors["top5_error"] == pytest.approx(1 - (best == y[:, None]).any(1).float().mean())
-    few = Network.dense([8, 5], SoftmaxCE())
+    few = Network.build((8,), [], 5, SoftmaxCE())
     assert set(error_rates(few, X, y % 5)) == {"error"}  # with five classes it would say nothing
 
 
@@ -64,7 +64,7 @@ def test_noise_is_gaussian_and_the_same_for_all():
 
 def test_noise_errors_grow_from_the_clean_one(rng):
     X = torch.randn(6000, 5, generator=rng)
-    network = Network.dense([5, 40, 3], SoftmaxCE(), seed=2, scaling=Scaling.fit(X))
+    network = Network.build((5,), [40], 3, SoftmaxCE(), seed=2, scaling=Scaling.fit(X))
     y = classify(network.scores(X))
     noise = noise_errors(network, X, y, [0.0, 0.1, 0.5])
     assert noise["levels"] == [0.0, 0.1, 0.5]
@@ -74,7 +74,7 @@ def test_noise_errors_grow_from_the_clean_one(rng):
 
 
 def test_operations_of_a_0_1_network():
-    network = Network.dense([100, 64, 65, 10], SoftmaxCE())
+    network = Network.build((100,), [64, 65], 10, SoftmaxCE())
     assert operations(network) == Operations(
         macs=100 * 64, additions=64 * 65 + 65 * 10, word_operations=1 * 65 + 2 * 10
     )
@@ -152,7 +152,7 @@ def test_operations_of_float_networks_are_torchs_count(backbone, image, monkeypa
 
 @pytest.mark.parametrize("activation", [n for n, a in ACTIVATIONS.items() if a.one_bit])
 def test_one_bit_baselines_cost_as_a_0_1_network(activation):
-    same = Network.dense([12, 30, 20, 10], SoftmaxCE())
+    same = Network.build((12,), [30, 20], 10, SoftmaxCE())
     assert counts(baseline(activation)) == counts(same)
 
 

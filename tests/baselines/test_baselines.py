@@ -12,7 +12,7 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.embedded import load_embedded
-from zeroone.nn.convolution import Convolution
+from zeroone.nn.operators import Convolution
 from zeroone.nn.scaling import Scaling
 from zeroone.training.adam import AdamTrainer
 from zeroone.training.baselines import train_baseline

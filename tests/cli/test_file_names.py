@@ -40,7 +40,7 @@ TRAIN = ("train", "--data", "digits", "--hidden", "4", "--epochs", "1", "--quiet
     ids=lambda words: " ".join(words).replace(LONG, "LONG"),
 )
 def test_names_of_more_than_255_bytes(words, command, tmp_path):
-    Network.dense([2, 2, 2], SoftmaxCE()).save(tmp_path / "m.safetensors")
+    Network.build((2,), [2], 2, SoftmaxCE()).save(tmp_path / "m.safetensors")
     np.savez(tmp_path / "a.npz", X=np.zeros((2, 2)))
     code, _, err = command(*words)
     assert code == 2
@@ -55,7 +55,7 @@ ESCAPED = r"a\x1b]0;owned\x07\nb\x9b31m\u202e"
 
 @pytest.fixture
 def evil_model(tmp_path):
-    network = Network.dense([2, 2, 2], SoftmaxCE(), classes=[EVIL, f"{EVIL}2"])
+    network = Network.build((2,), [2], 2, SoftmaxCE(), classes=[EVIL, f"{EVIL}2"])
     network.name_features([EVIL, "other"])
     network.save(tmp_path / "m.safetensors")
     IntegerModel(quantise(network, np.eye(2))).save(tmp_path / "i.safetensors")

@@ -9,15 +9,9 @@ import click
 import numpy as np
 import pytest
 
-from paper.reproduce import targets
 from zeroone import ExactSettings
 from zeroone.cli import COMMANDS, app
-from zeroone.cli.completion import WORDS, words_of
 from zeroone.cli.options import documented, options_of
-from zeroone.data.embedded import EMBEDDED
-from zeroone.data.registry import REGISTRY
-from zeroone.nn import U_RULES
-from zeroone.optim.projection import WEIGHTS
 from zeroone.training import StochasticSettings, TrainSettings
 
 
@@ -105,23 +99,11 @@ def test_what_is_made_of_a_signature(capsys):
         assert missing.value.format_message() == sentence
 
 
-def test_what_completion_offers_is_what_there_is():
-    assert set(words_of("reproduce", "target")) == {*targets.TARGETS, "all"}
-    assert set(words_of("get", "name")) == set(REGISTRY)
-    assert set(words_of("train", "data")) == {*EMBEDDED, *REGISTRY}
-    assert tuple(words_of("train", "weights")) == WEIGHTS
-    assert set(words_of("train", "u_rule")) == set(U_RULES)
-    for key in WORDS:
-        assert words_of(*key.split() if " " in key else ("", key)), key
-
-
-def test_completion_offers_words_and_files(command, monkeypatch):
+def test_completion_offers_files_and_options(command, monkeypatch):
     monkeypatch.setenv("_ZEROONE_COMPLETE", "bash_complete")
     for line, offered in (
-        ("zeroone train --weights t", ["plain,ternary"]),
-        ("zeroone train --data fash", ["plain,fashion-mnist"]),
         ("zeroone train --data mine", ["file,mine"]),
-        ("zeroone predict model --data fash", ["file,fash"]),
+        ("zeroone train --pretraining-e", ["plain,--pretraining-epochs"]),
         ("zeroone bench train --rep", ["plain,--repeats"]),
     ):
         monkeypatch.setenv("COMP_WORDS", line)

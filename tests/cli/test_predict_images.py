@@ -78,7 +78,7 @@ def test_wrong_images_get_one_sentence(command, tmp_path, monkeypatch):
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "a.png")
     words = ["--hidden", "5", "--epochs", "1", "--quiet", "--out", "run"]
     command("train", "--data", "digits", *words)
-    Network.dense([64, 5, 2], "softmax").save(tmp_path / "m.safetensors")
+    Network.build((64,), [5], 2, "softmax").save(tmp_path / "m.safetensors")
     for model, data, sentence in (
         ("m.safetensors", "empty", "empty holds no images"),
         ("m.safetensors", "bad.png", "bad.png cannot be read as an image"),

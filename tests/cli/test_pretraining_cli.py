@@ -71,8 +71,6 @@ def test_without_pretraining_epochs_the_backbone_has_0_1_activations(command, ba
     ("words", "sentence"),
     [
         (["--backbone", "small"], "a backbone needs --pretraining-epochs"),
-        (["--body", "small"], "--body is --backbone now."),
-        (["--initial-epochs", "1"], "--initial-epochs is --pretraining-epochs now."),
         (["--pretraining-batch", "20"], "a backbone needs --pretraining-epochs"),
         (["--pretraining-epochs", "-1"], "--pretraining-epochs must be a whole number"),
         (

@@ -48,7 +48,7 @@ def test_smaller_in_float(command, run):
     assert "100.00% of the answers agree" in out
     code, _, err = command("evaluate", "s.safetensors", "--data", "digits", "--noise", "0,1")
     assert code == 0
-    assert "noise 1, level 2 of 2" in err
+    assert "2 levels of noise on 360 samples" in err
 
 
 @pytest.mark.parametrize("source", ["run", "small.safetensors"])

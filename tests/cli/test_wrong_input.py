@@ -70,7 +70,7 @@ BAD = {
     "no images": (("data", "show", "breast-cancer", "--out", "x.png"), "does not hold images"),
     "empty": (("data", "show", "none.npz"), "none has no samples"),
     "validation": (("train", "--data", "digits", "--validation", "2", "--out", "r"), "validation"),
-    "command": (("tran",), "unknown command 'tran'; choose from"),
+    "command": (("tran",), "No such command 'tran'"),
     "nearest command": (("data", "sho"), "Did you mean 'show'?"),
     "model": (("evaluate", "away", "--data", "digits"), "there is no model file"),
     "foreign model": (("evaluate", "text.npz", "--data", "digits"), "not a safetensors file"),

@@ -227,7 +227,7 @@ def test_labels_that_no_file_can_hold(tmp_path):
     with pytest.raises(InputError, match="not text that a file can hold"):
         train(split.X, split.y)
     with pytest.raises(InputError, match="distinct strings"):
-        Network.dense([2, 2], SoftmaxCE()).name_features(["a", "\ud800"])
+        Network.build((2,), [], 2, SoftmaxCE()).name_features(["a", "\ud800"])
 
 
 def test_lines_of_a_record_file_that_are_too_deep(tmp_path):

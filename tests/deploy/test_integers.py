@@ -105,8 +105,8 @@ def test_what_has_no_integer_form():
     with pytest.raises(InputError, match="layer 3 has offsets beyond 32 bits"):
         quantise(huge)
     far = torch.tensor([[1.7e9], [1.7e9 + 40]], dtype=torch.float64)
-    dense = Network.dense(
-        [1, 3, 2], SoftmaxCE(), scaling=Scaling.fit(far, torch.float64), dtype=torch.float64
+    dense = Network.build(
+        (1,), [3], 2, SoftmaxCE(), scaling=Scaling.fit(far, torch.float64), dtype=torch.float64
     )
     with pytest.raises(InputError, match=r"input 0 lies between 1.7e.09 and 1.70000004e.09"):
         quantise(dense)

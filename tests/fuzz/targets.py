@@ -76,7 +76,7 @@ def model(folder: Path) -> Target:
         layers = make_backbone("tiny", (1, 8, 8), lambda _units: torch.nn.ReLU())
     backbone = Backbone("tiny", (1, 8, 8), layers, scaling)
     networks.append(
-        Network.dense([128, 4, 2], SoftmaxCE()).on_backbone(backbone, Scaling.identity(64))
+        Network.build((128,), [4], 2, SoftmaxCE()).on_backbone(backbone, Scaling.identity(64))
     )
     seeds = [network.save(path).read_bytes() for network in networks]
     return Target(path, seeds, lambda: load(path), vary_tensors(storage.MODEL, seeds))

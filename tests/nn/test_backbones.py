@@ -87,8 +87,9 @@ def test_a_damaged_backbone_is_refused(data, tmp_path, change, sentence):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_every_body_comes_back_from_its_file(name, tmp_path):
     from zeroone.nn.heads import make_head
+    from zeroone.nn.layers import Layer
     from zeroone.nn.network import Network
-    from zeroone.nn.operators import Dense
+    from zeroone.nn.operators import Operator
 
     torch.manual_seed(0)
     image = (2, 18, 18)
@@ -97,7 +98,7 @@ def test_every_body_comes_back_from_its_file(name, tmp_path):
     layers(X)  # moves the averages of the normalisation
     n = layers.eval()(X).shape[1]
     scaling = Scaling(torch.randn(n), torch.rand(n) + 0.5)
-    head = Dense(torch.randn(3, n + 1), n, bias=True)
+    head = Layer(Operator(torch.randn(3, n + 1), n))
     network = Network([head], make_head("softmax"), backbone=Backbone(name, image, layers, scaling))
     again = load(network.save(tmp_path / "model.safetensors"))
     assert torch.equal(again.scores(X), network.scores(X))

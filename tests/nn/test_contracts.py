@@ -10,9 +10,10 @@ from zeroone.baselines import Activation, register_baseline
 from zeroone.baselines.activations import OneBit
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.embedded import load_embedded
-from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
+from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
+from zeroone.nn.layers import LayerPlan
 from zeroone.training.baselines import train_baseline
 from zeroone.training.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
@@ -41,7 +42,7 @@ class SquaredError(Head):
     def training_losses(self, B, y, smoothing=0.0):
         return self.losses(B, y)
 
-    def u_step(self, B, y, mu, *, printed=False):
+    def u_step(self, B, y, mu):
         return (one_hot(y, B.shape[1], B.dtype) + mu * B) / (1 + mu)
 
     def gap(self, U, B, y, mu):
@@ -163,7 +164,7 @@ def test_a_pooling_is_a_word_in_a_layer(digits, tmp_path, solver):
     run = train(digits.X, digits.y, settings, image=IMAGE, out=tmp_path)
     assert run.record["result"]["train_error"] < (0.15 if solver == "stochastic" else 0.95)
     again = load(tmp_path / "model.safetensors")
-    assert again.layers[0].describe()["pool"] == {"kind": "min", "size": 2}
+    assert str(LayerPlan.of(again.layers[0])) == "conv3x3:8:min2"
     assert torch.equal(again.scores(digits.X), run.network.scores(digits.X))
     with pytest.raises(InputError, match="layer 1: the pooling 'min' has no integer form"):
         quantise(run.network)
@@ -175,6 +176,6 @@ def test_the_flip_of_a_pooling_is_all_that_its_u_block_needs(rng):
     B = torch.randn(200, 1, 2, 2, generator=rng, dtype=torch.float64)
     A = 0.5 + torch.randn(200, 1, 1, 1, generator=rng, dtype=torch.float64)
     pool = MinPool(2)
-    U = u_step_pooled(A, B, 1.0, pool)
-    assert float(u_gap_pooled(U, A, B, 1.0, pool).max()) < 1e-12
+    U = u_step(A, B, 1.0, pool)
+    assert float(u_gap(U, A, B, 1.0, pool).max()) < 1e-12
     assert bool((step(pool(U)) != step(pool(B))).any())

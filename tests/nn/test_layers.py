@@ -7,13 +7,12 @@ import torch
 
 from zeroone import TrainSettings, load, train
 from zeroone.analysis.counts import counts
-from zeroone.exact.blocks import u_gap_pooled, u_step_pooled
+from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn.functional import step
 from zeroone.nn.heads import SoftmaxCE, make_head
-from zeroone.nn.layers import Layer, LayerPlan
+from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
-from zeroone.nn.operators import Conv2d
-from zeroone.nn.pooling import AvgPool, MaxPool, NoPool, make_pool
+from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
 from zeroone.optim.observer import thresholds_apart
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
@@ -128,23 +127,9 @@ def test_a_shortcut_has_the_stride_of_the_way_it_goes_around(hidden, stride):
     assert network.layers[-2].shortcut.stride == stride
 
 
-@pytest.mark.parametrize(
-    ("geometry", "sentence"),
-    [
-        ({"kernel": 0}, "a kernel's side must be"),
-        ({"kernel": 2, "stride": 0}, "a stride must be"),
-        ({"kernel": 2, "padding": -1}, "a padding must be"),
-    ],
-)
-def test_convolutions_need_numbers_that_make_sense(geometry, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Conv2d(torch.zeros(2, 4), (1, 4, 4), False, **geometry)
-
-
 def test_a_window_that_does_not_fit_is_named_with_its_layer():
-    wide = Layer(Conv2d(torch.zeros(2, 9), (1, 4, 4), False, kernel=3), MaxPool(3))
-    with pytest.raises(ValueError, match=r"layer 1: windows of 3 x 3 .*\(2, 2, 2\)"):
-        Network([wide], SoftmaxCE())
+    with pytest.raises(ValueError, match=r"layer 1 .*: windows of 3 x 3 .*\(2, 2, 2\)"):
+        Network.build((1, 4, 4), ["conv3x3:2:max3"], 2, SoftmaxCE())
 
 
 def test_settings_keep_layers_as_they_were_written():
@@ -161,7 +146,6 @@ POOLS = [NoPool(), MaxPool(2), MaxPool(3), AvgPool(2)]
 def test_pooling(pool, rng):
     U = torch.randn(3, 2, 7, 6, generator=rng, dtype=torch.float64)
     assert pool.forward(U).shape[1:] == pool.shape_out((2, 7, 6))
-    assert make_pool(pool.kind, pool.size).describe() == pool.describe()
 
 
 @pytest.mark.parametrize("pool", POOLS[1:], ids=lambda p: f"{p.kind}{p.size}")
@@ -185,9 +169,9 @@ def test_the_pooled_u_block_by_brute_force(pool, rho, rng):
         misfit = (A - step(pool.forward(U))).square().sum(dim=(1, 2, 3))
         return misfit + rho * (U - B).square().sum(dim=(1, 2, 3))
 
-    best = value(u_step_pooled(A, B, rho, pool))
+    best = value(u_step(A, B, rho, pool))
     assert torch.allclose(
-        u_gap_pooled(u_step_pooled(A, B, rho, pool), A, B, rho, pool),
+        u_gap(u_step(A, B, rho, pool), A, B, rho, pool),
         torch.zeros(40, 1, 1, 1, dtype=torch.float64),
         atol=1e-9,
     )
@@ -231,7 +215,7 @@ def test_a_0_1_convnet_learns(head, rng, tmp_path):
     assert all(set(b.unique().tolist()) <= {0, 1} for b in bits)
     again = load(tmp_path / "model.safetensors")
     assert torch.equal(again.scores(X), run.network.scores(X))
-    assert [layer.describe() for layer in again.layers] == run.record["network"]
+    assert [str(LayerPlan.of(layer)) for layer in again.layers] == run.record["network"]
 
 
 def test_a_pooled_layer_starts_balanced(rng):

@@ -46,7 +46,7 @@ def trained(name, rank=0, size=1):
     for k in range(N_BATCHES):
         train_batch(called, bcd, *batch(k, rank, size))
     scales = {f"{n} scale": m.scale for n, m in model.named_modules() if isinstance(m, Step)}
-    means = {f"{n} mean": moments.mean for n, moments in bcd.moments.items()}
+    means = {f"{n} mean": block.moments.mean for n, block in bcd.blocks.items()}
     return {**model.state_dict(), **scales, **means}
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from optim.training import seeded, train_batch, train_batches
 from zeroone.nn import Step
 from zeroone.optim import BCD
-from zeroone.optim.bcd import RESIDUAL_DAMPING
 from zeroone.optim.layers import LAYERS, ROWS, LinearKind, layer_kind, register_layer
+from zeroone.optim.w_block import RESIDUAL_DAMPING
 
 SIDES = {1: (13,), 2: (7, 9), 3: (5, 6, 7)}
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -145,7 +145,7 @@ def test_an_embedding_is_a_dense_layer_on_tokens():
     f = tokens.flatten().bincount(minlength=6) / tokens.numel()
     B = before[tokens.flatten()]
     variance = B.var(dim=0, correction=0)
-    residuals = bcd.residuals["0"].unit_map(RESIDUAL_DAMPING, variance.sqrt())
+    residuals = bcd.blocks["0"].residuals.unit_map(RESIDUAL_DAMPING, variance.sqrt())
     G = residuals.apply(grad.T[None])[0].T / (f + 4 * f.sum())[:, None]
     change = (f[:, None] * G.square()).sum(dim=0)
     expected = before - 0.08 * variance * G / (variance * change).mean().sqrt()
@@ -164,7 +164,7 @@ def test_padding_stays_zero():
 def test_an_embedding_of_few_values():
     model, tokens, y = words()
     bcd = train_batches(model, tokens, y, 10, weights="ternary")
-    latent = bcd.state[model[0].weight]["latent"]
+    latent = bcd.blocks["0"].latent
     for unit, of_latent in zip(model[0].weight.T, latent.T, strict=True):
         assert len(unit.abs().unique()) <= 2
         assert bool((unit * of_latent >= 0).all())

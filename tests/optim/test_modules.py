@@ -158,7 +158,7 @@ def test_hidden_layers_are_those_below_a_step():
         model = seeded(make)
         bcd = BCD(model, 10)
         train_batch(model, bcd, X[:50], y[:50])
-        assert set(bcd.layers) - bcd.hidden == heads
+        assert {name for name, block in bcd.blocks.items() if not block.hidden} == heads
 
 
 @pytest.mark.parametrize("move", [0.05, 0.01])

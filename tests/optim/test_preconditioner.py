@@ -24,10 +24,11 @@ def covariance(V, mean):
     return torch.einsum("gni,gnj->gij", V - mean[:, None], V - mean[:, None]) / V.shape[1]
 
 
-def formed(solution, grad):
+def formed(solution):
     """G as a matrix."""
-    G, size = torch.zeros_like(grad), grad.new_ones(grad.shape[:2])
-    solution.add_to(G, None, grad, size)
+    G = torch.zeros_like(solution.grad)
+    size = G.new_ones(G.shape[:2])
+    solution.add_to(G, None, size)
     return G
 
 
@@ -116,7 +117,7 @@ def test_the_solution_is_that_of_the_dense_system(normal, columns, groups, bias)
     Q, m = dense(moments), moments.mean
     C = grad - bias_grad[:, :, None] * m[:, None] if bias else grad
     G = C @ torch.linalg.inv(ridge(Q, 4.0))
-    torch.testing.assert_close(formed(solution, grad), G)
+    torch.testing.assert_close(formed(solution), G)
     torch.testing.assert_close(solution.change, (G @ Q * G).sum(dim=2))
     if bias:
         torch.testing.assert_close(solution.bias, bias_grad - (G @ m[:, :, None])[:, :, 0])
@@ -161,8 +162,7 @@ def test_it_is_the_w_block(normal):
     rows = torch.cat([V - V.mean(dim=0), (300 * delta) ** 0.5 * eye])
     wanted = torch.cat([E, torch.zeros(6, 4).double()])
     D = torch.linalg.lstsq(rows, wanted).solution.T
-    grad = (E.T @ V)[None] / 300
-    torch.testing.assert_close(formed(solution, grad)[0], D)
+    torch.testing.assert_close(formed(solution)[0], D)
     # The bias makes up for the mean: after the step, pre-activations change by E's mean on average.
     change = V @ D.T + solution.bias[0]
     torch.testing.assert_close(change.mean(dim=0), E.mean(dim=0))
@@ -173,8 +173,8 @@ def test_each_unit_has_a_size_of_its_own(normal):
     grad, bias_grad, size = normal(2, 3, 5), normal(2, 3), normal(2, 3)
     solution = moments.solve(grad, bias_grad, 1.0)
     W, offset = normal(2, 3, 5), normal(2, 3)
-    expected = W + size[:, :, None] * formed(solution, grad), offset + size * solution.bias
-    solution.add_to(W, offset, grad, size)
+    expected = W + size[:, :, None] * formed(solution), offset + size * solution.bias
+    solution.add_to(W, offset, size)
     torch.testing.assert_close((W, offset), expected)
 
 
@@ -225,7 +225,7 @@ def test_inputs_without_variance_do_no_harm(columns, dtype, rows):
         bias_grad = torch.ones(1, 2, dtype=dtype)
         grad = bias_grad[:, :, None] * V.mean(dim=1)[:, None]  # as inputs like these make it
         solution = moments.solve(grad, bias_grad, 4.0)
-        G = formed(solution, grad)
+        G = formed(solution)
         for T in (G, solution.change, solution.bias, moments.inverse_diagonal(4.0)):
             assert bool(T.isfinite().all())
         assert bool((solution.change >= 0).all())
@@ -237,7 +237,7 @@ def test_what_is_no_number_does_not_raise():
     moments = LowRank.observe(V, None, 0, centre=True)
     moments = LowRank.observe(torch.randn(1, 20, 4), moments, 1, centre=True)
     grad = torch.ones(1, 2, 4)
-    assert bool(formed(moments.solve(grad, torch.ones(1, 2), 4.0), grad).isnan().any())
+    assert bool(formed(moments.solve(grad, torch.ones(1, 2), 4.0)).isnan().any())
 
 
 def test_more_inputs_than_float32_can_count_do_no_harm():
@@ -262,12 +262,8 @@ def test_tokens_have_a_diagonal(normal):
     R = torch.linalg.inv(ridge(Q[None], 4.0))[0]
     solution = moments.solve(grad, None, 4.0)
     G = grad[0] @ R
-    torch.testing.assert_close(formed(solution, grad)[0], G)
+    torch.testing.assert_close(formed(solution)[0], G)
     torch.testing.assert_close(solution.change[0], (G @ Q * G).sum(dim=1))
-    some = torch.tensor([2, 0])
-    torch.testing.assert_close(moments.inverse_rows(4.0, some), R[some])
-    torch.testing.assert_close(moments.inverse_diagonal(4.0)[0], R.diagonal())
-    torch.testing.assert_close(moments.select(some).frequency[0], f[some])
 
 
 def test_no_tokens_do_no_harm():
@@ -294,7 +290,7 @@ def test_the_change_of_inputs_far_from_0(normal, offset):
         grad, bias_grad = residuals.mT @ rows, residuals.sum(dim=1)
         solution = LowRank.observe(rows, None, 0, centre=True).solve(grad, bias_grad, 0.01)
         W, offsets = torch.zeros_like(grad), torch.zeros_like(bias_grad)
-        solution.add_to(W, offsets, grad, torch.ones_like(bias_grad))
+        solution.add_to(W, offsets, torch.ones_like(bias_grad))
         moved = V @ W[0].double().T + offsets[0].double()
         changes.append((solution.change[0].double(), moved.var(dim=0), moved.mean(dim=0)))
     for exact, rounded in zip(*changes, strict=True):

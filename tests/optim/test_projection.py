@@ -87,9 +87,10 @@ def test_the_bias_makes_up_for_the_projection(weights):
     model = seeded(lambda: nn.Sequential(nn.Flatten(), mlp(64, 20, 10)))
     bcd, layer = BCD(model, 10, weights=weights), model[1][0]
     train_batch(model, bcd, X[:200], y[:200])
-    state, mean = bcd.state[layer.weight], bcd.moments["1.0"].mean[0]
+    block = bcd.blocks["1.0"]
+    mean = block.moments.mean[0]
     torch.testing.assert_close(
-        state["latent"] @ mean + state["latent_bias"],
+        block.latent @ mean + block.latent_bias,
         layer.weight.detach() @ mean + layer.bias.detach(),
         rtol=1e-4,
         atol=1e-5,

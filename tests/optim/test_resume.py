@@ -155,7 +155,7 @@ def test_a_model_in_double_precision_stays_so():
         train_batch(model, bcd, X, y)
     again = BCD(model, 20)
     again.load_state_dict(through_a_file(bcd.state_dict()))
-    assert all(T.dtype == torch.float64 for T in again.moments["0"].tensors().values())
+    assert all(T.dtype == torch.float64 for T in again.blocks["0"].moments.tensors().values())
     assert same(again.state_dict(), bcd.state_dict())
 
 

@@ -33,7 +33,8 @@ def problem(n=200, d=20, classes=3, seed=0):
 def fitted(n_batches=300, head=None, hidden=(40, 30), bias=True, dtype=torch.float32, **options):
     X, y = problem()
     widths = [X.shape[1], *hidden, 3]
-    network = Network.dense(widths, head or SoftmaxCE(), bias=bias, dtype=dtype)
+    n_in, *hidden, n_classes = widths
+    network = Network.build((n_in,), hidden, n_classes, head or SoftmaxCE(), bias=bias, dtype=dtype)
     trainer = BCDTrainer(network, StochasticSettings(**options), n_batches)
     rng = torch.Generator().manual_seed(1)
     for _ in range(n_batches):
@@ -71,7 +72,7 @@ def test_head_residuals(normal):
 def test_one_batch_by_hand(normal):
     """The blocks in their order, written out once more from the formulas."""
     X, y = normal(30, 4), torch.arange(30) % 3
-    network = Network.dense([4, 5, 3], SoftmaxCE(), dtype=torch.float64)
+    network = Network.build((4,), [5], 3, SoftmaxCE(), dtype=torch.float64)
     W = [op.weight.numpy().copy() for op in network.operators]
     trainer = BCDTrainer(network, StochasticSettings(), 10)
     trainer.update(X, y, torch.Generator())
@@ -85,7 +86,7 @@ def test_weights_of_samples_are_how_often_they_come(normal):
     X, y, times = normal(30, 4), torch.arange(30) % 3, torch.arange(30) % 4
     made = []
     for weights in (times.double(), None):
-        network = Network.dense([4, 5, 3], SoftmaxCE(), dtype=torch.float64)
+        network = Network.build((4,), [5], 3, SoftmaxCE(), dtype=torch.float64)
         trainer = BCDTrainer(network, StochasticSettings(), 10)
         for _ in range(3):
             if weights is None:
@@ -132,7 +133,7 @@ def test_hidden_layers_move_unless_rounding_is_at_one_half():
 
 def test_the_schedules():
     X, y = problem()
-    trainer = BCDTrainer(Network.dense([20, 5, 3], SoftmaxCE()), StochasticSettings(), 10)
+    trainer = BCDTrainer(Network.build((20,), [5], 3, SoftmaxCE()), StochasticSettings(), 10)
     assert trainer.notes()["move"] == pytest.approx(0.08)
     windows = []
     for k in range(10):
@@ -148,7 +149,7 @@ def test_the_schedules():
 @pytest.mark.filterwarnings("ignore:BCD sizes its steps")
 def test_a_batch_of_one_and_a_dead_network_do_no_harm():
     X, y = problem()
-    network = Network.dense([20, 5, 3], SoftmaxCE())
+    network = Network.build((20,), [5], 3, SoftmaxCE())
     network.operators[0].weight.zero_()
     trainer = BCDTrainer(network, StochasticSettings(), 50)
     for k in range(50):
@@ -180,7 +181,7 @@ def test_keep_removes_units_physically_and_lam_empties_columns():
 
 def test_the_cheapest_units_leave():
     X, y = problem()
-    network = Network.dense([20, 10, 3], SoftmaxCE())
+    network = Network.build((20,), [10], 3, SoftmaxCE())
     network.operators[1].weight[:, [2, 5, 7]] = 1e-6
     trainer = BCDTrainer(network, StochasticSettings(keep=0.7, head_step=1e-9), 10)
     for _ in range(10):
@@ -209,16 +210,16 @@ def test_weights_of_few_values_keep_the_mean_of_their_inputs():
     """The bias makes up for the projection: on average, pre-activations stay what they were."""
     digits = load_embedded("digits")
     scaling = Scaling.fit(torch.from_numpy(digits.X))
-    network = Network.dense([64, 20, 10], SoftmaxCE(), scaling=scaling)
+    network = Network.build((64,), [20], 10, SoftmaxCE(), scaling=scaling)
     trainer = BCDTrainer(network, StochasticSettings(weights="binary"), 10)
     V0 = scaling.apply(torch.from_numpy(digits.X))
     trainer.update(V0, torch.from_numpy(digits.y), torch.Generator().manual_seed(0))
     bcd = trainer.optimizer
-    name = "layers.0.linear"
-    state, mean = bcd.state[bcd.layers[name].weight], bcd.moments[name].mean[0]
+    block = bcd.blocks["layers.0.linear"]
+    mean = block.moments.mean[0]
     op = trainer.model.operators[0]
     torch.testing.assert_close(
-        state["latent"] @ mean + state["latent_bias"],
+        block.latent @ mean + block.latent_bias,
         op.linear @ mean + op.offset,
         rtol=1e-4,
         atol=1e-5,
@@ -240,12 +241,12 @@ def states(trainer):
 def test_the_state_is_all_that_the_next_batch_depends_on(options):
     X, y = problem()
     settings = StochasticSettings(**options)
-    whole = BCDTrainer(Network.dense([20, 40, 30, 3], SoftmaxCE()), settings, 120)
+    whole = BCDTrainer(Network.build((20,), [40, 30], 3, SoftmaxCE()), settings, 120)
     for k in range(120):
         if k == 61:
             state = states(whole)
         whole.update(X, y, torch.Generator().manual_seed(k))
-    other = BCDTrainer(Network.dense([20, 40, 30, 3], SoftmaxCE(), seed=9), settings, 120)
+    other = BCDTrainer(Network.build((20,), [40, 30], 3, SoftmaxCE(), seed=9), settings, 120)
     for k in range(120):  # it may be anywhere, and smaller than it was then
         other.update(X, y, torch.Generator().manual_seed(k + 500))
     other.restore(state)

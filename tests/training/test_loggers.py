@@ -174,13 +174,6 @@ def test_predictions_as_json(command, tmp_path):
     assert answers["classes"] == list(range(10))
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(command, shell):
-    code, out, _ = command("completion", shell)
-    assert code == 0
-    assert "_ZEROONE_COMPLETE" in out
-
-
 def test_completion_completes(command, monkeypatch):
     monkeypatch.setenv("_ZEROONE_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "zeroone rep")
@@ -203,12 +196,6 @@ def test_bench_train(command, tmp_path):
         code, _, err = command("bench", "train", *bad)
         assert code == 2
         assert err.count("\n") == 1
-
-
-def test_unknown_shells(command):
-    code, _, err = command("completion", "fsh")
-    assert code == 2
-    assert "Did you mean 'fish'?" in err
 
 
 def test_columns_are_found_by_their_names(command, tmp_path):

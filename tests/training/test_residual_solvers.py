@@ -1,20 +1,15 @@
-"""Shortcuts in both solvers: each block against brute force, pruning, resumed runs."""
-
-from itertools import pairwise
+"""Shortcuts in training: a batch by hand, pruning, resumed runs."""
 
 import numpy as np
 import pytest
 import torch
 
 import oracles
-from residual_networks import DIGITS, HIDDEN, IMAGE, batch, build
+from residual_networks import DIGITS, batch, build
 from zeroone import Callback, TrainSettings, train
 from zeroone.analysis.counts import counts
 from zeroone.data.embedded import load_embedded
-from zeroone.exact.objective import evaluate
-from zeroone.exact.solver import ExactBCD, ExactSettings
 from zeroone.nn.functional import one_hot
-from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
@@ -151,128 +146,6 @@ def test_removed_inputs_are_empty_in_all_consumers(normal, rng):
     assert counts(trainer.model)["active_inputs"] == 20 - len(set(dead[0]) & set(dead[1]))
 
 
-# --- the exact solver
-
-
-def exact_solver(seed, head=None, hidden=HIDDEN, shape=IMAGE, **changes):
-    rng = np.random.default_rng(seed)
-    X = torch.tensor(rng.normal(size=(14, int(np.prod(shape)))))
-    y = torch.tensor(rng.integers(0, 3, size=14))
-    tau, pi, gamma, lam = 10 ** rng.uniform([-3, -3, -3, -4], [0, 0, 0, -1.5])
-    settings = {"tau": tau, "pi": pi, "gamma": gamma, "lam": lam, "cg_tol": 1e-12, "pgm_steps": 3}
-    bias = bool(rng.integers(2))
-    network = build(hidden, shape, 3, head or HardmaxMSE(0.5), std=0.4, bias=bias, seed=seed,
-                    dtype=torch.float64)  # fmt: skip
-    return ExactBCD(network, X, y, ExactSettings(**settings | changes))
-
-
-def f_by_definition(solver):
-    s, U, V = solver.settings, solver.U, solver.V
-    total = float(solver.network.head.losses(U[-1], solver.y).mean())
-    for i, layer in enumerate(solver.network.layers):
-        B = layer.operator.apply(V[i])
-        weights = [(layer.operator.linear, layer.operator.group)]
-        if layer.shortcut is not None:
-            B = B + layer.shortcut.apply(V[i + 1 - layer.skip])
-            weights.append((layer.shortcut.linear, layer.shortcut.group))
-            total += s.gamma / 2 * float(layer.shortcut.weight.square().sum())
-        total += s.gamma / 2 * float(layer.operator.weight.square().sum())
-        for W, group in weights:
-            units = W.reshape(len(W), -1, group)
-            total += s.lam * int((units != 0).any(dim=2).any(dim=0).sum())
-        total += s.tau / 2 * float((U[i] - B).square().sum())
-        if i + 1 < len(V):
-            bits = (layer.pool.forward(U[i]) > 0).double()
-            total += s.pi / 2 * float((V[i + 1] - bits).square().sum())
-    return total
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(
-    ("hidden", "shape"), [(HIDDEN, IMAGE), ((6, 5, "7:skip2", 4, "5:skip3"), (8,))]
-)
-def test_no_block_raises_f(seed, hidden, shape):
-    solver = exact_solver(seed, hidden=hidden, shape=shape, head=[None, SoftmaxCE()][seed % 2])
-    before = f_by_definition(solver)
-    values = [before]
-    for _ in range(3):
-        sweep = solver.sweep()
-        values += [block["F"] for block in sweep.blocks]
-        assert f_by_definition(solver) == pytest.approx(sweep.F, rel=1e-9, abs=1e-12)
-    assert all(b <= a + 1e-9 * max(1, before) for a, b in pairwise(values))
-
-
-def test_a_shortcut_is_updated_after_the_weights_of_its_layer():
-    solver = exact_solver(0, lam=0.0)
-    before = [x.operator.weight.clone() for x in solver.network.shortcuts]
-    names = " ".join(block["block"] for block in solver.sweep().blocks)
-    assert names == "U5 W5 V4 U4 W4 S4 V3 U3 W3 S3 V2 U2 W2 S2 V1 U1 W1"
-    for link, old in zip(solver.network.shortcuts, before, strict=True):
-        assert float((link.operator.weight - old).abs().max()) > 0
-
-
-def test_the_tracked_terms_are_the_definition():
-    solver = exact_solver(3)
-    for _ in range(3):
-        solver.sweep()
-        terms = evaluate(solver.network, solver.U, solver.V, solver.y)
-        for name in ("loss", "columns", "ridge", "coupling", "activation"):
-            tracked, defined = getattr(solver.terms, name), getattr(terms, name)
-            assert tracked == pytest.approx(defined, rel=1e-9, abs=1e-12), name
-
-
-def matrix(op):
-    """The matrix of an operator, and what it adds to it, for flattened samples."""
-    inputs = torch.eye(op.n_inputs, dtype=torch.float64).reshape(-1, *op.shape_in)
-    offset = op.apply(torch.zeros_like(inputs[:1])).flatten(1)
-    return (op.apply(inputs).flatten(1) - offset).T.numpy(), offset.numpy()
-
-
-@pytest.mark.parametrize(("hidden", "shape"), [(HIDDEN, IMAGE), ((6, 5, "7:skip2"), (8,))])
-def test_the_v_block_of_two_consumers_is_the_least_squares_solution(hidden, shape, normal):
-    """Its consumers stacked as one dense matrix, each target without what else its layer adds."""
-    solver = exact_solver(5, hidden=hidden, shape=shape)
-    for U in solver.U:
-        U.add_(normal(*U.shape))
-    i = next(j for j in range(1, 4) if len(solver.network.consumers(j)) == 2)
-    layer, above = solver.network.layers[i], solver.network.layers[i + 1]
-    (W, b), (S, _) = matrix(layer.operator), matrix(above.shortcut)
-    U = solver.U[i].clone()
-    if layer.shortcut is not None:
-        U -= layer.shortcut.apply(solver.V[i + 1 - layer.skip])
-    above_only = solver.U[i + 1] - above.operator.apply(solver.V[i + 1])
-    targets = np.hstack([U.flatten(1).numpy() - b, above_only.flatten(1).numpy()])
-    bits = solver._bits(i - 1, solver.U[i - 1]).flatten(1).numpy()
-    s = solver.settings
-    expected = oracles.v_minimiser(targets, bits, np.vstack([W, S]), 0.0, s.tau, s.pi)
-    solver._update_V(i)
-    assert solver.V[i].flatten(1).numpy() == pytest.approx(expected, abs=1e-8)
-    assert float(solver._v_gradient(i, slice(None)).max()) < 1e-6
-
-
-def test_the_residuals_see_the_shortcuts():
-    settings = {"tau": 1.0, "pi": 0.5, "gamma": 1.0, "lam": 0.0, "pgm_steps": 50}
-    solver = exact_solver(1, hidden=(4, 3, "4:skip2"), shape=(5,), **settings)
-    for _ in range(100):
-        solver.sweep()
-    before = solver.residuals()
-    assert max(before.values()) < 2e-3
-    shortcut = solver.network.layers[2].shortcut
-    shortcut.weight = shortcut.weight + 0.1
-    after = solver.residuals()
-    assert after["W"] > 10 * before["W"]
-    assert after["V"] > 1e-2 > before["V"]
-
-
-def test_the_state_of_the_exact_solver_is_complete():
-    whole, other = exact_solver(2), exact_solver(2)
-    for link in other.network.links:
-        link.operator.weight = link.operator.weight + 1
-    for _ in range(2):
-        whole.sweep()
-    other.restore({name: T.clone() for name, T in whole.state().items()})
-    assert other.terms.total(other.settings) == pytest.approx(whole.terms.total(whole.settings))
-    for solver in (whole, other):
-        solver.sweep()
-    pairs = zip(whole.network.links, other.network.links, strict=True)
-    assert all(torch.equal(a.operator.weight, b.operator.weight) for a, b in pairs)
+def test_the_exact_solver_takes_no_shortcuts():
+    with pytest.raises(ValueError, match=r"shortcuts \(skip\) are for solver='stochastic'"):
+        TrainSettings(hidden=(6, 6, "6:skip2"), solver="exact")

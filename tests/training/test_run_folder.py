@@ -1,6 +1,5 @@
 """The folder of a run: one run at a time, and nothing is replaced unasked."""
 
-import contextlib
 import threading
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from bar_images import IMAGE, Interrupt, bars, train_both
 from zeroone import Callback, TrainSettings, train
-from zeroone.commands.checks import output_folder
 from zeroone.data.embedded import load_embedded
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import locked
@@ -117,23 +115,6 @@ def test_features_that_have_changed_are_computed_again(images, tmp_path):
     again = train_both(images, tmp_path, overwrite=True).record["result"]
     assert np.array_equal(np.load(path), features)
     assert again["train_error"] == first["train_error"]
-
-
-def test_a_command_that_fails_leaves_the_folder_of_a_living_run_alone(tmp_path):
-    def fail():
-        with contextlib.suppress(RuntimeError), output_folder(tmp_path / "run"):
-            started.set()
-            assert locked_now.wait(10)
-            raise RuntimeError
-
-    started, locked_now = threading.Event(), threading.Event()
-    failing = threading.Thread(target=fail)
-    failing.start()
-    assert started.wait(10)
-    with locked(tmp_path / "run"):
-        locked_now.set()
-        failing.join()
-        assert (tmp_path / "run" / ".lock").exists()
 
 
 def test_results_are_saved_under_the_lock(tmp_path):

@@ -59,7 +59,6 @@ def test_training_on_digits_learns_and_records(digits, tmp_path):
     assert "commit" in written
     assert written["machine"]["cores"] >= 1
     assert len(written["history"]) == 13
-    assert [b["block"] for b in written["history"][1]["blocks"]] == ["U2", "W2", "V1", "U1", "W1"]
     again = load(folder / "model.safetensors")
     error = float((again.predict(digits.X_test) != digits.y_test).mean())
     assert error == pytest.approx(record["result"]["test_error"])
@@ -256,7 +255,7 @@ def test_stochastic_bcd_on_digits(digits):
     assert min(history[1]["flipped"]) > 0.01 > max(history[-1]["flipped"])
     assert history[-1]["running_error"] < 0.1
     assert history[0]["loss"] is None
-    assert [layer["out"] for layer in record["network"]] == [30, 20, 10]
+    assert record["network"] == ["30", "20", "10"]
 
 
 def test_small_data_get_more_epochs_and_equal_batches(digits):

@@ -5,35 +5,19 @@ defines the numbers.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zeroone.exact.penalty import active_columns
-from zeroone.nn.layers import Link, make_links
-from zeroone.nn.operators import Operator
+from zeroone.analysis.metrics import Model
+from zeroone.exact.weights import active_columns
+from zeroone.nn.layers import Link
 
 WORD = 64  # bits in a machine word
 KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that map bits to bits
-
-
-class Layered(Protocol):
-    """A network that can be counted: a chain of operators, perhaps on a backbone.
-
-    It may have shortcuts between its layers, a sequence of ``Link`` in the attribute ``shortcuts``,
-    and an ``nn.Module`` in the attribute ``backbone``, whose units always count.
-    """
-
-    @property
-    def operators(self) -> Sequence[Operator]:
-        """The operators from the inputs, or the backbone's features, to the classes."""
-
-    @property
-    def takes_bits(self) -> Sequence[bool]:
-        """Whether the inputs of each operator have two values only."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Operations:
         return cls(macs=outputs * fan_in)
 
 
-def counts(model: Layered) -> dict[str, Any]:
+def counts(model: Model) -> dict[str, Any]:
     """Count units, parameters and operations, for a record."""
     return {
         "active_units": active_units(model),
@@ -71,49 +55,49 @@ def counts(model: Layered) -> dict[str, Any]:
     }
 
 
-def active_units(model: Layered) -> list[int]:
+def active_units(model: Model) -> list[int]:
     """Count the units of each hidden layer that reach the head."""
     return [int(alive.sum()) for alive in alive_units(model)[1:-1]]
 
 
-def active_inputs(model: Layered) -> int:
+def active_inputs(model: Model) -> int:
     """Count the inputs, or features of the backbone, that reach the head."""
     return int(alive_units(model)[0].sum())
 
 
-def parameters(model: Layered) -> int:
+def parameters(model: Model) -> int:
     """Count the weights and biases between units that reach the head, and all of a backbone.
 
     Factors of whole dense units (batch normalisation, a trained scale) fold into their weights and
     thresholds, so they do not count.
     """
-    backbone = getattr(model, "backbone", None)
-    total = 0 if backbone is None else sum(p.numel() for p in backbone.parameters())
+    total = 0 if model.backbone is None else sum(p.numel() for p in model.backbone.parameters())
     for link, below, above in _active_links(model):
         total += above * (below * link.operator.group + link.operator.n_free)
     return total
 
 
-def operations(model: Layered) -> Operations:
+def operations(model: Model) -> Operations:
     """Count the operations of one prediction."""
     total = Operations()
     for link, below, above in _active_links(model):
         outputs, fan_in = above * link.operator.positions, below * link.operator.group
         total += Operations.of_products(outputs, fan_in, model.takes_bits[link.source])
-    backbone = getattr(model, "backbone", None)
-    if backbone is not None:
-        total += walk(backbone, model.n_features).operations  # type: ignore[attr-defined]
+    if model.backbone is not None:
+        total += walk(model.backbone, model.n_features).operations
     return total
 
 
-def alive_units(model: Layered) -> list[Tensor]:
+def alive_units(model: Model) -> list[Tensor]:
     """Mark who reaches the head: of the inputs, of each hidden layer's units and of the classes.
 
     A unit that feeds only dead units is dead, so the marks go from the head down.
     """
-    operators, links = model.operators, _links(model)
-    alive = {len(operators): torch.ones(operators[-1].n_out, dtype=torch.bool)}  # of V[i], by i
-    for i in reversed(range(len(operators))):
+    links = model.links
+    last = max(links, key=lambda link: link.source)
+    n = last.layer + 1
+    alive = {n: torch.ones(last.operator.n_out, dtype=torch.bool)}  # of V[i], by i
+    for i in reversed(range(n)):
         reaching = [
             active_columns(
                 x.operator.weight[alive[x.layer + 1]], x.operator.group, x.operator.n_free
@@ -125,14 +109,10 @@ def alive_units(model: Layered) -> list[Tensor]:
     return [alive[i] for i in sorted(alive)]
 
 
-def _links(model: Layered) -> list[Link]:
-    return make_links(model.operators, getattr(model, "shortcuts", ()))
-
-
-def _active_links(model: Layered) -> Iterator[tuple[Link, int, int]]:
+def _active_links(model: Model) -> Iterator[tuple[Link, int, int]]:
     """Yield each link with the numbers of active units below and above it."""
     units = [int(alive.sum()) for alive in alive_units(model)]
-    for link in _links(model):
+    for link in model.links:
         yield link, units[link.source], units[link.layer + 1]
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from zeroone.analysis.counts import Layered
+from zeroone.nn.layers import Link
 from zeroone.nn.network import fitting_rows
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
@@ -16,14 +16,30 @@ from zeroone.utils.parallel import ALONE, Team
 NOISE_SEED = 0  # the same noise for every network, so that their errors compare
 
 
-class Model(Layered, Protocol):
-    """A network that can be scored: a 0/1 network or a baseline."""
+class Model(Protocol):
+    """A network that can be scored and counted: a 0/1 network or a baseline."""
 
     scaling: Scaling
 
     @property
+    def n_features(self) -> int:
+        """The number of raw inputs."""
+
+    @property
     def targets(self) -> Targets:
         """What it answers."""
+
+    @property
+    def backbone(self) -> nn.Module | None:
+        """What is below its layers."""
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """The operators from the inputs, or the backbone's features, to the classes; shortcuts."""
+
+    @property
+    def takes_bits(self) -> Sequence[bool]:
+        """Whether the inputs of each operator have two values only."""
 
     def forward(self, V: Tensor) -> Tensor:
         """Compute the scores of scaled inputs."""
@@ -42,7 +58,7 @@ def error_rates(
     The ranks of ``team`` score other samples of the same part.
     """
     sums, targets = torch.zeros((), dtype=torch.float64), model.targets
-    size = fitting_rows(model.operators, getattr(model, "backbone", None) is not None)
+    size = fitting_rows(model.links, model.backbone is not None)
     with torch.no_grad():
         for rows, known in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)
@@ -77,16 +93,3 @@ class Noise:
         # Drawn in float32 for every dtype, so that all networks get the same numbers.
         drawn = torch.empty(rows.shape, dtype=torch.float32).normal_(generator=self.rng)
         return rows.to(self.dtype) + drawn.to(self.dtype) * self.std
-
-
-def noisy_probabilities(
-    model: Model, X: Tensor, levels: Sequence[float]
-) -> list[list[list[float]]]:
-    """Compute the softmax of the scores for each level of noise and each raw sample."""
-    probabilities = []
-    for level in levels:
-        noisy = Noise(level, model.scaling, X.dtype == torch.uint8).add(X)
-        with torch.no_grad():
-            scores = model.forward(model.scaling.apply(noisy))
-        probabilities.append(scores.softmax(dim=1).tolist())
-    return probabilities

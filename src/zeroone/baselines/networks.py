@@ -10,11 +10,10 @@ from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.chain import Chain, as_matrix
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan, build_layers, check_image
-from zeroone.nn.operators import Shape
+from zeroone.nn.operators import Convolution, Shape
 from zeroone.nn.scaling import Scaling
 
 
@@ -62,7 +61,7 @@ class FloatNetwork(Chain):
     @property
     def convolves(self) -> bool:
         """Whether its inputs are images for a convolution."""
-        return self.backbone is not None or len(self.chain[0].shape_in) > 1
+        return self.backbone is not None or len(self.shape_in) > 1
 
     def move(self, device: torch.device) -> "FloatNetwork":
         """Move all numbers to a device, in place."""

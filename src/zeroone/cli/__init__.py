@@ -4,19 +4,17 @@ import errno
 import io
 import os
 import sys
-from itertools import pairwise
-from pathlib import Path
 
 import click
 
-from zeroone.cli.lazy import Group, LazyCommand
+from zeroone.cli.options import LazyCommand
 from zeroone.utils.checks import InputError, enough_memory, printable
 from zeroone.version import __version__
 
 __all__ = ["app", "main"]
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(version)s")
 def app() -> None:
     """Neural networks with 0/1 activations, trained by block coordinate descent."""
@@ -40,39 +38,32 @@ COMMANDS = {
     "bench train": "Time an epoch beside STE and ReLU.",
     "bench inference": "Time predictions beside ReLU networks.",
     "bench pareto": "Compare errors, sizes and times with int8 ReLU.",
-    "completion": "Print a completion script for a shell.",
 }
-# Their functions, where these are not zeroone.commands.NAME:NAME. Those of paper/ and benchmarks/
-# need the repository.
+# Their functions, where these are not zeroone.commands.NAME:NAME or zeroone.commands.GROUP:NAME.
+# Those of paper/ and benchmarks/ need the repository.
 PLACES = {
-    "data get": "zeroone.commands.data:get",
     "data list": "zeroone.commands.data:list_",
-    "data show": "zeroone.commands.data:show",
-    "data shard": "zeroone.commands.data:shard",
-    "report": "zeroone.commands.report.command:report",
     "matrix": "paper.commands:matrix",
     "reproduce": "paper.commands:reproduce",
     "bench train": "benchmarks.bench_train:bench_train",
     "bench inference": "benchmarks.bench_inference:bench_inference",
     "bench pareto": "benchmarks.pareto:bench_pareto",
-    "completion": "zeroone.cli.completion:completion",
+}
+CONTINUE = {  # an interrupted command, by its name
+    "train": "the same command with --resume, without --overwrite, goes on",
+    "matrix": "the same command goes on, without the runs that are finished",
+    "reproduce": "the same command goes on, without the runs that are finished",
 }
 # The system refuses a path: the user's mistake, wherever a command first touches it.
-RENAMED = {  # options of earlier versions
-    "--body": "--backbone",
-    "--initial-epochs": "--pretraining-epochs",
-    "--initial-batch": "--pretraining-batch",
-    "--initial-rate": "--pretraining-rate",
-}
 UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTDIR)
 groups = {
     "": app,
-    "data": Group("data", help="Fetch, list and look at data sets."),
-    "bench": Group("bench", help="Measure speed, as ratios."),
+    "data": click.Group("data", help="Fetch, list and look at data sets."),
+    "bench": click.Group("bench", help="Measure speed, as ratios."),
 }
 for words, line in COMMANDS.items():
     group, _, name = words.rpartition(" ")
-    place = PLACES.get(words, f"zeroone.commands.{name}:{name}")
+    place = PLACES.get(words, f"zeroone.commands.{group or name}:{name}")
     groups[group].add_command(LazyCommand(name, place, line))
 for name in ("data", "bench"):
     app.add_command(groups[name])
@@ -89,14 +80,12 @@ def main() -> None:
         with enough_memory():
             app(standalone_mode=False, prog_name="zeroone")
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError, too
-        print(f"zeroone: interrupted{_hint(sys.argv[1:])}.", file=sys.stderr)
+        how = CONTINUE.get("".join(sys.argv[1:2]), "the same command begins again")
+        print(f"zeroone: interrupted; {how}.", file=sys.stderr)
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
         sys.exit(2)
-    except click.NoSuchOption as error:
-        now = RENAMED.get(error.option_name)
-        sys.exit(_complain(f"{error.option_name} is {now} now." if now else error.format_message()))
     except click.ClickException as error:
         sys.exit(_complain(error.format_message()))
     except InputError as error:
@@ -108,20 +97,6 @@ def main() -> None:
             raise
         sys.exit(_complain(f"cannot write the output: {error.strerror}."))
     sys.exit(0)
-
-
-def _hint(words: list[str]) -> str:
-    """Say how to continue an interrupted command."""
-    joined = [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
-    following = [after for word, after in pairwise(words) if word == "--out"]
-    if words[:1] == ["train"] and (following or joined):
-        out = Path([*following, *joined][-1])
-        kept = any((out / folder / "state.safetensors").exists() for folder in ("", "initial"))
-        how = "with --resume, without --overwrite," if "--overwrite" in words else "with --resume"
-        return f"; the same command {f'{how} goes on' if kept else 'begins again'}"
-    if words[:1] in (["matrix"], ["reproduce"]):
-        return "; the same command goes on, without the runs that are finished"
-    return "; the same command begins again"
 
 
 def _complain(sentence: str) -> int:

@@ -1,19 +1,21 @@
-"""Options from signatures: a parameter's annotation, default and docstring become a click option.
+"""Commands from signatures: a parameter's annotation, default and docstring become a click option.
 
 Positional parameters of a command's function are arguments, keyword-only ones are options, and
-``**settings`` stands for one option per setting of a training.
+``**settings`` stands for one option per setting of a training. A function is imported when its
+command is first used, so that ``zeroone --help`` is fast.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import click
 
-from zeroone.cli.completion import complete, words_of
+from zeroone.utils.checks import InputError
 
 # What these options mean in every command that does not say otherwise.
 SHARED = {
@@ -28,20 +30,55 @@ SHARED = {
 ENTRY = re.compile(r"(\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)")
 
 
-class NamedOption(click.Option):
-    """An option whose help lists the words that it takes, registered ones among them."""
-
-    def make_metavar(self, ctx: click.Context) -> str:
-        """Write ``[c|html|onnx]`` in place of ``TEXT``."""
-        takes_files = self.name == "data"
-        words = [] if takes_files else words_of(ctx.info_name or "", self.name or "")
-        return f"[{'|'.join(words)}]" if words else super().make_metavar(ctx)
-
-
-class SettingOption(NamedOption):
+class SettingOption(click.Option):
     """An option for a setting; help lists it under the heading ``section``."""
 
     section = "Options"
+
+
+class LazyCommand(click.Command):
+    """A command whose help and options come from the function that runs it.
+
+    Args:
+        name: what a user types.
+        place: where the function is, as ``module:function``.
+        line: the command's line in the list of commands.
+    """
+
+    def __init__(self, name: str, place: str, line: str) -> None:
+        super().__init__(name, short_help=line)
+        self.place = place
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Import the function and read its parameters; click asks for them before all else."""
+        function = self._load(ctx)
+        if function is not self.callback:
+            self.callback, self.help = function, help_of(function)
+            self.params = options_of(function)
+        return super().get_params(ctx)
+
+    def _load(self, ctx: click.Context) -> Callable[..., None]:
+        module, _, name = self.place.partition(":")
+        try:
+            function: Callable[..., None] = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("paper", "benchmarks"):
+                raise
+            advice = "clone it and run 'make demo' there first"
+            raise InputError(f"{ctx.command_path} needs the repository: {advice}.") from None
+        return function
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for the command's own options and one for each kind of settings."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            line = parameter.get_help_record(ctx)
+            if line is not None and isinstance(parameter, click.Option):
+                title = getattr(parameter, "section", "Options")
+                sections.setdefault(title, []).append(line)
+        for title, lines in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
 
 def help_of(function: Callable[..., Any]) -> str:
@@ -81,7 +118,9 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             made += setting_options()
             continue
         kind, several = _plain(hints[name])
-        more: dict[str, Any] = {"type": kind, "shell_complete": complete}
+        if name == "data" and kind is str:
+            kind = click.Path()  # or a name; shells complete files
+        more: dict[str, Any] = {"type": kind}
         if parameter.kind is not parameter.KEYWORD_ONLY:
             made.append(click.Argument([name], nargs=-1 if several else 1, required=True, **more))
             continue
@@ -91,7 +130,7 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
             more |= {"default": parameter.default, "show_default": True}
         if kind is bool:
             more |= {"is_flag": True, "show_default": False}
-        made.append(NamedOption(_spelled(name), multiple=several, help=texts.get(name), **more))
+        made.append(click.Option(_spelled(name), multiple=several, help=texts.get(name), **more))
     return made
 
 
@@ -121,7 +160,6 @@ def setting_options() -> Iterator[click.Option]:
                 type=str if several else kind,
                 default=None,
                 help=text,
-                shell_complete=complete,
             )
             option.section = section
             made[field.name] = option

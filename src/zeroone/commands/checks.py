@@ -1,12 +1,10 @@
 """Checks and preparations that commands share."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from zeroone.utils.checks import InputError, count
-from zeroone.utils.storage import LOCK, check_writable, locked, make_folder
+from zeroone.utils.storage import check_writable
 
 Number = TypeVar("Number", int, float)
 
@@ -53,26 +51,3 @@ def set_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(count("threads", threads, most=1024))
-
-
-@contextmanager
-def output_folder(folder: Path) -> Iterator[None]:
-    """Make a folder before hours of work depend on it; remove it if it is empty after a failure."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    make_folder(folder)
-    try:
-        yield
-    except BaseException:
-        for path in made:
-            with suppress(InputError, OSError):
-                _remove_if_empty(path)
-        raise
-
-
-def _remove_if_empty(folder: Path) -> None:
-    """Remove a folder in which nothing but a lock is left, unless another run has the lock."""
-    if {file.name for file in folder.iterdir()} <= {LOCK}:
-        with locked(folder):
-            if {file.name for file in folder.iterdir()} <= {LOCK}:
-                (folder / LOCK).unlink(missing_ok=True)
-                folder.rmdir()

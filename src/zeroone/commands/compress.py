@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from zeroone.commands.checks import check_output
+from zeroone.commands.evaluate import evaluate_network
 from zeroone.data.load import in_order, load_data
 from zeroone.data.splits import Split
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
@@ -94,16 +92,9 @@ def _compare(model: Network, small: Network | IntegerModel, split: Split) -> dic
     """Compare the errors of both on the test part, if there is one, and how often they agree."""
     named = in_order(split, model.feature_names)
     X, y = named.test or (named.X, named.y)
-    truth = model.targets.encode_known(y, model.classes, len(X))
-    scores = [torch.as_tensor(m.scores(X)) for m in (model, small)]
-    answers = [model.targets.answers(U, np.asarray(model.classes)) for U in scores]
-    sums = [model.targets.tally(U, truth).tolist() for U in scores]
-    same = (answers[0] == answers[1]).reshape(len(truth), -1).all(axis=1)
-    return {
-        "errors": [model.targets.rates(totals, len(truth))["error"] for totals in sums],
-        "agree": float(same.mean()),
-        "samples": len(truth),
-    }
+    errors = [evaluate_network(m, named)["result"]["error"] for m in (model, small)]
+    same = (model.predict(X) == small.predict(X)).reshape(len(y), -1).all(axis=1)
+    return {"errors": errors, "agree": float(same.mean()), "samples": len(y)}
 
 
 def _print(record: dict[str, Any], out: Path) -> None:

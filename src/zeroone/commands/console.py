@@ -8,22 +8,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
+    MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
-from rich.text import Text
 
 from zeroone.training import Callback
 from zeroone.training.text_progress import PARTS, Lines, describe, percent, say
 from zeroone.utils.checks import printable
-
-WIDE = 140  # columns of a terminal with room for the whole state
 
 
 class Bar(Callback):
@@ -42,18 +37,8 @@ class Bar(Callback):
         self.bars.update(self.task, completed=iteration - 1 + done / total)
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
-        """Show the loss and the errors."""
-        wide = self.bars.console.width >= WIDE
-        state = describe(entry) if wide else _briefly(entry)
-        self.bars.update(self.task, completed=entry["iteration"], state=state)
-
-
-class Rate(ProgressColumn):
-    """Seconds per iteration."""
-
-    def render(self, task: Task) -> Text:
-        """Write the rate, once there is a speed."""
-        return Text(f"{1 / task.speed:.3g} s each" if task.speed else "")
+        """Show how good the model is."""
+        self.bars.update(self.task, completed=entry["iteration"], state=_briefly(entry))
 
 
 @contextmanager
@@ -67,7 +52,6 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=16),
             TextColumn("{task.completed:.1f}/{task.total}", table_column=Column(no_wrap=True)),
-            Rate(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(),
             TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, ratio=1)),
         )
@@ -78,47 +62,22 @@ def stages(*labels: str, quiet: bool = False) -> Iterator[list[list[Callback]]]:
 
 
 @contextmanager
-def steps(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Report equal steps of a task as they end: a bar on a terminal, lines elsewhere."""
-    console, done = Console(stderr=True), 0
-    columns = (TextColumn(f"{escape(label):24}"), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
-        task = bars.add_task("", total=total)
+def counters(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Report progress by name: a bar each on a terminal, a line at the end elsewhere."""
+    console, tasks = Console(stderr=True), dict[str, TaskID]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    shown = console.is_terminal and not quiet
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bars:
 
-        def report(what: str) -> None:
-            nonlocal done
-            done += 1
-            bars.update(task, completed=done, description=escape(what))
-            if not (quiet or console.is_terminal):
-                say(f"{label}, {done} of {total}: {what}")
+        def report(name: str, done: int, total: int | None) -> None:
+            if shown:
+                if name not in tasks:
+                    tasks[name] = bars.add_task(escape(name))
+                bars.update(tasks[name], completed=done, total=total)
+            elif done == total and not quiet:
+                say(f"{name}: {done:,} of {total:,}")
 
         yield report
-
-
-@contextmanager
-def transfers(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Report downloads: a bar per file on a terminal, a line elsewhere, nothing if quiet."""
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-    elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-            tasks: dict[str, TaskID] = {}
-
-            def report(name: str, done: int, total: int | None) -> None:
-                if name not in tasks:
-                    tasks[name] = bars.add_task(name)
-                bars.update(tasks[name], completed=done, total=total)
-
-            yield report
-    else:
-
-        def line(name: str, done: int, total: int | None) -> None:
-            if done == total:
-                say(f"{name}: {done:,} bytes")
-
-        yield line
 
 
 def _briefly(entry: dict[str, Any]) -> str:
@@ -135,7 +94,7 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
     parts = [p for p in PARTS if any(f"{p}_error" in result for result in results)]
     table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column("run")
-    headings = ("active units", "parameters", "size", "seconds")
+    headings = ("active units", "parameters", "seconds")
     for heading in (*(f"{p} error" for p in parts), *headings):
         table.add_column(heading, justify="right")
     for name, result in zip(records, results, strict=True):
@@ -144,7 +103,6 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
             *(percent(result.get(f"{p}_error")) for p in parts),
             "-".join(map(str, result["active_units"])) or "none",
             f"{result['parameters']:,}",
-            _size(4 * result["parameters"]),
             f"{result['seconds']:.1f}",
         )
     print_table(table)
@@ -153,7 +111,3 @@ def print_results(title: str, records: dict[str, dict[str, Any]]) -> None:
 def print_table(table: Table, width: int = 100) -> None:
     """Print a table as wide as the terminal, or of a fixed width into a file."""
     Console(width=None if Console().is_terminal else width).print(table)
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:.0f} kB"

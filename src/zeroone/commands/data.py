@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from zeroone.commands.checks import check_output
-from zeroone.commands.console import print_table, transfers
+from zeroone.commands.console import counters, print_table
 from zeroone.commands.figures import plot_contact_sheet
 from zeroone.data.load import load_data
 from zeroone.data.published import cache_root
@@ -32,7 +32,7 @@ def get(
         from_: the source: auto, url (its own site), npm, debian, or a file or folder of yours.
     """
     data_set = REGISTRY[one_of("data set", name, REGISTRY)]
-    with transfers(quiet=quiet) as report:
+    with counters(quiet=quiet) as report:
         found = data_set.get(from_, data_dir, report=report, say=None if quiet else say)
     test = len(found.y_test) if found.y_test is not None else 0
     print(f"{name}: {len(found.y):,} + {test:,} samples in {data_set.place(data_dir)}")

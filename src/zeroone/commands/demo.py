@@ -1,13 +1,8 @@
 """``zeroone demo``: what trains 0/1 networks and what does not, on handwritten digits."""
 
-import ctypes
-import shutil
 import statistics
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,9 +10,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.commands.checks import output_folder, set_threads
-from zeroone.commands.console import print_table, steps
+from zeroone.commands.checks import set_threads
+from zeroone.commands.console import counters, print_table
 from zeroone.commands.figures import mean_flips, plot_methods
+from zeroone.commands.report import report
 from zeroone.data.load import load_data
 from zeroone.deploy import IntegerModel, quantise
 from zeroone.nn.network_file import load
@@ -71,22 +67,21 @@ def demo(
     set_threads(threads)
     need_extra("plots", "matplotlib")
     need_extra("pages", "jinja2")
-    from zeroone.commands.report import write_report
-
     TrainSettings(seed=seed)  # refuses a wrong seed before anything is written
     records: dict[str, list[dict[str, Any]]] = {}
-    with output_folder(out):
-        data = _write_fold(next(_folds(seed)), out / "digits.npz")
+    folds = list(_folds(seed))
+    data = _write_fold(folds[0], make_folder(out) / "digits.npz")
+    with counters(quiet=quiet) as show:
         for name in (*RUNS, *BASELINES):
-            with steps(name, FOLDS, quiet=quiet) as done:
-                records[name] = list(_cross_validate(name, data, seed, done))
-        print_table(_table(records))
-        figure = plot_methods(records, out / "demo.png")
-        shipped = _ship(out, next(_folds(seed)))
-        page = write_report([out / _as_folder(name) for name in records], out / "report.html")
-    print("\n".join(shipped))
-    print(f"Open {out / 'draw.html'} to draw a digit and watch the bits, {figure} for the figure,")
-    print(f"and {page} for the runs of the first fold.")
+            records[name] = []
+            for record in _cross_validate(name, folds, data, seed):
+                records[name].append(record)
+                show(name, len(records[name]), FOLDS)
+    print_table(_table(records))
+    figure = plot_methods(records, out / "demo.png")
+    print(_ship(out, folds[0][2]))
+    report(tuple(out / _as_folder(name) for name in records), out=out / "report.html", quiet=True)
+    print(f"Open {out / 'draw.html'} to draw a digit and watch the bits, {figure} for the figure.")
     print(NEXT)
 
 
@@ -103,7 +98,7 @@ def _folds(seed: int) -> Iterator[Fold]:
 
 
 def _write_fold(fold: Fold, path: Path) -> Path:
-    """Write the data of a fold for the report, which shows mistakes and weights as images."""
+    """Write the data of a fold for the report, which shows mistakes as images."""
     X, y, X_test, y_test = fold
     X, X_test = X.reshape(-1, 8, 8), X_test.reshape(-1, 8, 8)
     with replacing(path) as temporary, temporary.open("wb") as file:
@@ -112,11 +107,11 @@ def _write_fold(fold: Fold, path: Path) -> Path:
 
 
 def _cross_validate(
-    name: str, data: Path, seed: int, done: Callable[[str], None]
+    name: str, folds: list[Fold], data: Path, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Train on every fold; keep the record and the model of the first one beside its data."""
     folder = data.parent / _as_folder(name)
-    for number, (X, y, *test) in enumerate(_folds(seed)):
+    for number, (X, y, *test) in enumerate(folds):
         given: dict[str, Any] = {"test": tuple(test), "name": str(data)}
         settings = TrainSettings.from_options(**RUNS.get(name, {}), hidden=HIDDEN, seed=seed)
         if name in BASELINES:
@@ -128,7 +123,6 @@ def _cross_validate(
             record = run.record
             if number == 0:
                 run.save(folder)
-        done(f"{100 * record['result']['test_error']:.1f}% test error")
         yield record
 
 
@@ -153,52 +147,18 @@ def _table(records: dict[str, list[dict[str, Any]]]) -> Table:
     return table
 
 
-def _ship(out: Path, fold: Fold) -> list[str]:
+def _ship(out: Path, X: Samples) -> str:
     """Round a network to integers, write it as C and as a page; say what that gives."""
     network = load(out / _as_folder(SHIPPED) / MODEL)
     integers = IntegerModel(quantise(network))
     small = integers.save(out / "digits.safetensors")
-    for kind, path in (("c", out / "digits.c"), ("html", out / "draw.html")):
-        integers.export(kind, path)
-    X = fold[2]
-    labels = integers.predict(X)
-    same = int((labels == network.predict(X)).sum())
-    each = _microseconds(lambda: integers.predict(X[:1]))
-    lines = [
-        f'Shipped "{SHIPPED}": {small.stat().st_size / 1e3:.0f} kB in int8, {each:.0f} us for one '
-        f"sample in Python, {same} of {len(X)} labels of the first fold as in float32."
-    ]
-    in_c = _run_c(out / "digits.c", X)
-    if in_c is None:
-        return [*lines, "No C compiler is here to run digits.c."]
-    by_c, each = in_c
-    agree = int((np.asarray(integers.classes)[by_c] == labels).sum())
-    return [*lines, f"{out / 'digits.c'}: {each:.1f} us, {agree} of {len(X)} labels the same."]
-
-
-def _run_c(source: Path, X: Samples) -> tuple[NDArray[np.int64], float] | None:
-    """Compile the C export and classify with it; return class numbers and us per sample."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "digits.so"
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        classify = ctypes.CDLL(str(library)).digits_classify
-    pointers = [sample.ctypes.data_as(ctypes.c_void_p) for sample in np.ascontiguousarray(X)]
-    labels = np.array([classify(pointer) for pointer in pointers])
-    return labels, _microseconds(lambda: classify(pointers[0]))
-
-
-def _microseconds(call: Callable[[], Any], repeats: int = 300) -> float:
-    """Return the median time of a call, in microseconds."""
-    times = []
-    for _ in range(repeats):
-        begun = perf_counter()
-        call()
-        times.append(perf_counter() - begun)
-    return 1e6 * statistics.median(times)
+    integers.export("c", out / "digits.c")
+    integers.export("html", out / "draw.html")
+    same = int((integers.predict(X) == network.predict(X)).sum())
+    return (
+        f'Shipped "{SHIPPED}" as {out / "digits.c"}: {small.stat().st_size / 1e3:.0f} kB in int8, '
+        f"{same} of {len(X)} labels of the first fold as in float32."
+    )
 
 
 def _as_folder(name: str) -> str:

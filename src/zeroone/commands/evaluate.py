@@ -73,26 +73,17 @@ def evaluate_network(
     if isinstance(network, IntegerModel):
         if noise:
             raise InputError("noise is for networks of floating point numbers, not of integers.")
-        return record | {"result": _integer_errors(network, X, y)}
-    known = (network.classes, network.n_features, network.dtype, network.targets)
-    part = known_part(X, y, *known)
+        truth = network.targets.encode_known(y, network.classes, len(X))
+        sums = network.targets.tally(torch.from_numpy(network.scores(X)), truth)
+        errors = network.targets.rates(sums.tolist(), len(X))
+        return record | {"result": errors | {"bytes": network.network.n_bytes}}
+    part = known_part(X, y, network.classes, network.n_features, network.dtype, network.targets)
     result = error_rates(network, part.X, part.y) | counts(network)
     if noise:
-        errors = []
-        for k, level in enumerate(noise):
-            if not quiet:
-                say(f"noise {level:g}, level {k + 1} of {len(noise)}")
-            errors += noise_errors(network, part.X[:], part.y, [level])["errors"]
-        result["noise"] = {"levels": list(noise), "errors": errors}
+        if not quiet:
+            say(f"{len(noise)} levels of noise on {len(y)} samples")
+        result["noise"] = noise_errors(network, part.X[:], part.y, noise)
     return record | {"result": result}
-
-
-def _integer_errors(model: IntegerModel, X: Any, y: Any) -> dict[str, Any]:
-    targets = model.targets
-    sums = targets.tally(
-        torch.from_numpy(model.scores(X)), targets.encode_known(y, model.classes, len(X))
-    )
-    return targets.rates(sums.tolist(), len(X)) | {"bytes": model.network.n_bytes}
 
 
 def print_evaluation(record: dict[str, Any]) -> None:

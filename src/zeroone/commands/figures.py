@@ -1,5 +1,9 @@
 """Figures of training runs, from their records only, and of data."""
 
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +13,59 @@ from zeroone.data.splits import Split
 from zeroone.utils.checks import need_extra
 from zeroone.utils.storage import replacing
 
+COLOURS = ("#3b82d6", "#e06c1f", "#3f9b4f", "#a855c7", "#b08900", "#1f93a5", "#d6487e", "#7d8794")
+SOFT = "#808892"  # legible on light and dark pages
+LARGEST = 1e30  # beyond it, and below its inverse, axes have no sensible ticks
 LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+
+
+@dataclass(frozen=True)
+class Line:
+    """The values of all iterations; None is a gap."""
+
+    name: str
+    values: Sequence[float | None]
+    number: int = 0  # of its colour
+    dashed: bool = False
+
+    @property
+    def colour(self) -> str:
+        """The colour of the line, also in a legend."""
+        return COLOURS[self.number % len(COLOURS)]
+
+
+def line_chart(lines: Sequence[Line], *, log: bool = False) -> str:
+    """Draw lines over the iterations, for light and dark pages; return the data URI of an SVG.
+
+    On a logarithmic axis, 0 is the bottom.
+    """
+    figure = _new_figure(figsize=(4.8, 2.7))
+    axis = figure.add_axes((0.14, 0.1, 0.84, 0.86))
+    for line in lines:
+        shown = [v if v is not None and _fits(v) else np.nan for v in line.values]
+        style = "--" if line.dashed else "-"
+        axis.plot(shown, style, color=line.colour, marker=".", markersize=3, linewidth=1.5)
+    if log and any(v and _fits(v) for line in lines for v in line.values):
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(axis="y", color=SOFT, alpha=0.3)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(which="both", color=SOFT, labelcolor=SOFT)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", transparent=True)
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
+
+
+def _fits(value: float) -> bool:
+    return value == 0 or 1 / LARGEST < value < LARGEST
 
 
 def plot_methods(records: dict[str, list[dict[str, Any]]], path: Path, most: float = 11) -> Path:
     """Draw how many hidden bits each method flips, and its test errors of up to ``most`` %."""
-    plt = _pyplot()
-    figure, (flips, errors) = plt.subplots(
-        1, 2, figsize=(9.6, 3.2), layout="constrained", sharey=True, width_ratios=(2, 3)
-    )
+    figure = _new_figure(figsize=(9.6, 3.2), layout="constrained")
+    flips, errors = figure.subplots(1, 2, sharey=True, width_ratios=(2, 3))
     for row, runs in enumerate(records.values()):
         share, found = mean_flips(runs), [100 * run["result"]["test_error"] for run in runs]
         mean, colour = float(np.mean(found)), "0.6" if share is None else "C0"
@@ -50,9 +98,7 @@ def mean_flips(runs: list[dict[str, Any]]) -> float | None:
 
 def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
     """Draw the first images of each class, one class per row (of the first 20 classes)."""
-    plt = _pyplot()
-    if split.shape is None:
-        raise ValueError(f"{split.name} does not hold images")
+    assert split.shape is not None
     channels, height, width = split.shape
     labels = np.unique(split.y)[:20]
     sheet = np.ones((len(labels) * height, per_class * width, channels))
@@ -63,7 +109,8 @@ def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
         top = row * height
         sheet[top : top + height, : len(images) * width] = tiles.reshape(height, -1, channels)
     size = (per_class * 0.6 + 1.6, len(labels) * 0.6)
-    figure, axis = plt.subplots(figsize=size, layout="constrained")
+    figure = _new_figure(figsize=size, layout="constrained")
+    axis = figure.subplots()
     axis.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", interpolation="nearest")
     axis.set_xticks([])
     axis.set_yticks(
@@ -73,19 +120,12 @@ def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
     return _save(figure, path)
 
 
-def _pyplot() -> Any:
-    """Import matplotlib, for files only."""
-    need_extra("plots", "matplotlib")
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+def _new_figure(**how: Any) -> Any:
+    """Make a figure for files only."""
+    return need_extra("plots", "matplotlib.figure").Figure(**how)
 
 
 def _save(figure: Any, path: Path) -> Path:
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=120)
-    _pyplot().close(figure)
     return path

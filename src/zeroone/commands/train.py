@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zeroone.commands.checks import check_output, output_folder, set_threads
+from zeroone.commands.checks import check_output, set_threads
 from zeroone.commands.console import print_results, stages
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
@@ -68,10 +68,12 @@ def train(
         settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
+    if resume and not out.exists():
+        raise InputError(f"{out} holds no unfinished run: there is nothing to resume.")
     loggers = _loggers(csv, tensorboard, out, data)
     pretraining = _pretraining(backbone, pretraining_epochs, pretraining_batch, pretraining_rate)
     chosen = _settings(preset, settings, pretraining)
-    with output_folder(out), together(chosen.device) as team:
+    with together(chosen.device) as team:
         with team.agree():
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)

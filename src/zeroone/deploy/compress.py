@@ -12,7 +12,6 @@ from torch import Tensor
 from zeroone.analysis.counts import alive_units
 from zeroone.nn.layers import Link
 from zeroone.nn.network import Network, check_network
-from zeroone.nn.operators import Conv2d, Dense
 
 SURELY = 1e-5  # relative to the sum of a unit's weights: rounding hides smaller constants
 
@@ -38,8 +37,7 @@ def compress(network: Network, *, fold: bool = False) -> Network:
         kept = kept if len(kept) else torch.tensor([0])
         select_columns(small, i, kept)
         for link in small.into(i - 1):
-            op = link.operator
-            small.replace(link, op.select(torch.arange(op.n_in), kept))
+            link.operator.select(torch.arange(link.operator.n_in), kept)
     inputs = alive[0].nonzero().flatten()
     if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
         select_columns(small, 0, inputs)
@@ -49,17 +47,13 @@ def compress(network: Network, *, fold: bool = False) -> Network:
 
 def takes_rows(network: Network) -> bool:
     """Whether all operators on the inputs take them as rows, one by one."""
-    return all(
-        isinstance(link.operator, Dense) and len(link.operator.shape_in) == 1
-        for link in network.consumers(0)
-    )
+    return all(link.operator.is_matrix for link in network.consumers(0))
 
 
 def select_columns(network: Network, i: int, kept: Tensor) -> None:
     """Keep only these units of V[i] in what takes them."""
     for link in network.consumers(i):
-        op = link.operator
-        network.replace(link, op.select(kept, torch.arange(op.n_out)))
+        link.operator.select(kept, torch.arange(link.operator.n_out))
 
 
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:
@@ -104,6 +98,4 @@ def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
 
 def _can_fold(network: Network, link: Link) -> bool:
     """Whether a constant 1 below adds the same everywhere; the edge of a padded image differs."""
-    if isinstance(link.operator, Conv2d) and link.operator.padding:
-        return False
-    return network.layers[link.layer].operator.offset is not None
+    return not link.operator.padding and network.layers[link.layer].operator.bias

@@ -18,7 +18,6 @@ from zeroone.deploy.integer_form import (
     Map,
     Stage,
     Weights,
-    fan_in,
     weight_bits,
 )
 from zeroone.deploy.runtime import IntegerModel
@@ -27,6 +26,7 @@ from zeroone.nn.layers import MOST_SIDE, naming
 from zeroone.nn.network import Network
 from zeroone.nn.network_file import are_labels, head_of
 from zeroone.nn.network_file import load as load_network
+from zeroone.nn.operators import fan_in
 from zeroone.nn.pooling import POOLS
 from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors

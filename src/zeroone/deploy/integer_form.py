@@ -30,7 +30,7 @@ from zeroone.nn.heads import Head
 from zeroone.nn.inputs import check_inputs, check_width
 from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import LayerPlan, outline
-from zeroone.nn.operators import Shape
+from zeroone.nn.operators import Shape, fan_in
 from zeroone.utils.checks import InputError
 
 Bytes = NDArray[np.uint8]
@@ -81,11 +81,6 @@ class Inputs:
         scaled = (np.asarray(X, dtype=np.float32) - self.low) * self.rate + np.float32(0.5)
         q: Bytes = np.clip(np.floor(scaled), 0, 255).astype(np.uint8, order="C")
         return q
-
-
-def fan_in(shape_in: Shape, kernel: int) -> int:
-    """The number of weights per unit of a dense layer, or of square kernels (``kernel`` > 0)."""
-    return shape_in[0] * kernel**2 if kernel else math.prod(shape_in)
 
 
 def weight_bits(weights: Weights) -> int:

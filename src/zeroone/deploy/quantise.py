@@ -27,7 +27,7 @@ from zeroone.deploy.integer_form import (
 )
 from zeroone.nn.inputs import check_inputs, check_width
 from zeroone.nn.network import Network, check_network
-from zeroone.nn.operators import Conv2d, Operator
+from zeroone.nn.operators import Operator
 from zeroone.nn.pooling import AvgPool
 from zeroone.nn.scaling import InputRange
 from zeroone.utils.checks import InputError
@@ -112,7 +112,7 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     if ranges.are_bytes:
         return Inputs(n, None if taken is None else used)
     low, high = ranges.low.double().numpy()[used], ranges.high.double().numpy()[used]
-    if isinstance(network.operators[0], Conv2d):  # pixels share their weights, so their levels too
+    if network.operators[0].kernel:  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
     steps = (high - low) / 255
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float32, there is no spacing
@@ -200,7 +200,7 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
         shift = shift + torch.from_numpy(inputs.low).double() * step
         step = step / torch.from_numpy(inputs.rate).double()
     W = operator.linear.double()
-    if not isinstance(operator, Conv2d):
+    if not operator.kernel:
         return W * step, -(W @ shift)
     if not torch.allclose(step, step[:1].expand(len(step))):
         raise InputError(
@@ -215,9 +215,7 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
 
 def _as_map(operator: Operator, W: Tensor) -> Map:
     weights = torch.round(W).clamp(-LARGEST, LARGEST).to(torch.int8).numpy()
-    if isinstance(operator, Conv2d):
-        return Map(weights, operator.shape_in, operator.kernel, operator.stride, operator.padding)
-    return Map(weights, operator.shape_in)
+    return Map(weights, operator.shape_in, operator.kernel, operator.stride, operator.padding)
 
 
 def without_idle(network: IntegerNetwork) -> IntegerNetwork:

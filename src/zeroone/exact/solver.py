@@ -2,38 +2,33 @@
 
 One ``sweep`` updates U_h, W_h and then V_i, U_i, W_i for i = h-1, ..., 1. It solves the U and V
 blocks, and takes proximal gradient steps on the W block. The code counts layers from 0: operator i
-maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i]. A shortcut S_i is one
-more W block, updated right after W_i; it gives V[j] a second consumer.
+maps V[i] to U[i], V[0] is the scaled input, and V[i + 1] belongs to U[i].
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zeroone.exact.blocks import row_blocks, u_gap_pooled, u_step_pooled, v_step, v_step_cg
-from zeroone.exact.linalg import damped_gain
-from zeroone.exact.objective import Coefficients, Terms, columns_of, evaluate, ridge_of
-from zeroone.exact.penalty import stationarity
-from zeroone.exact.pgm import Phi, lipschitz, pgm
-from zeroone.nn.functional import add_up, step, sum_of_squares
-from zeroone.nn.layers import Link
+from zeroone.exact.blocks import damped_gain, row_blocks, u_gap, u_step, v_step, v_step_cg
+from zeroone.exact.weights import active_columns, lipschitz, pgm, stationarity
+from zeroone.nn.functional import step, sum_of_squares
+from zeroone.nn.heads import HardmaxMSE
 from zeroone.nn.network import Network
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 from zeroone.utils.parallel import ALONE, Team
 
 V_SOLVERS = ("factor", "cg")
-
-Sums = tuple[Tensor, float]  # R^T V and ||R||^2 of the residual R = U - W V
+STEP = 0.99  # of the W block, relative to the largest with which no block raises F
 
 
 @dataclass(frozen=True)
-class ExactSettings(Coefficients):
+class ExactSettings:
     """Settings of Algorithm 3. The defaults train the last layer; ``PAPER`` has the printed ones.
 
     Attributes:
@@ -41,9 +36,8 @@ class ExactSettings(Coefficients):
         gamma: the weight of the ridge term.
         tau: the weight of U = W V.
         pi: the weight of V = step(U).
-        beta: the step of the W block; None takes ``step_fraction`` / Lipschitz constant, with
-            which F never rises.
-        step_fraction: see ``beta``; below 1.
+        beta: the step of the W block; None takes 0.99 / Lipschitz constant, with which F never
+            rises.
         pgm_steps: steps of each W block, the paper's L.
         max_iter: sweeps, the paper's K.
         tol: stop when all four stationarity residuals are at most this; 0 never stops early.
@@ -59,7 +53,6 @@ class ExactSettings(Coefficients):
     tau: float = 1e-3
     pi: float = 1e-5
     beta: float | None = None
-    step_fraction: float = 0.99
     pgm_steps: int = 50
     max_iter: int = 50
     tol: float = 1e-6
@@ -76,10 +69,22 @@ class ExactSettings(Coefficients):
             count(name, getattr(self, name))
         if self.beta is not None:
             positive("beta", self.beta)
-        if positive("step_fraction", self.step_fraction) >= 1:
-            raise InputError(f"step_fraction must be below 1, got {self.step_fraction!r}.")
         not_negative("tol", self.tol)
         one_of("v_solver", self.v_solver, V_SOLVERS)
+
+    @property
+    def rho(self) -> float:
+        """tau/pi, of the U_i block (erratum E1)."""
+        return self.tau / self.pi
+
+    @property
+    def damping(self) -> float:
+        """pi/tau, of the V_i block."""
+        return self.pi / self.tau
+
+    def mu(self, n_samples: int) -> float:
+        """Return tau N, of the U_h block."""
+        return self.tau * n_samples
 
 
 # The printed settings (section 'Datasets and implementations').
@@ -97,26 +102,6 @@ PAPER = ExactSettings(
 )
 
 
-@dataclass
-class Sweep:
-    """F by term after every block of a sweep, and how far each layer moved."""
-
-    blocks: list[dict[str, Any]] = field(default_factory=list)
-    flipped: list[float] = field(default_factory=list)  # share of hidden bits that changed
-    moved: list[float] = field(default_factory=list)  # ||W_new - W_old|| / ||W_old||
-    seconds: float = 0.0
-
-    @property
-    def F(self) -> float:
-        """F after the last block."""
-        return float(self.blocks[-1]["F"])
-
-    @property
-    def finite(self) -> bool:
-        """Whether F is finite."""
-        return math.isfinite(self.F)
-
-
 class ExactBCD:
     """The blocks of one training problem and the sweep over them."""
 
@@ -131,7 +116,7 @@ class ExactBCD:
         """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i).
 
         Args:
-            network: trained in place.
+            network: trained in place; it has no shortcuts.
             V0: scaled inputs.
             y: class numbers.
             settings: the settings of the solver.
@@ -139,57 +124,76 @@ class ExactBCD:
 
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
+        self.operators = network.operators
         self.n_samples = round(team.total(len(y))[0])
         self.U: list[Tensor] = []
         self.V = [V0]
-        for i, layer in enumerate(network.layers):
-            self.U.append(layer.apply(self.V))
-            self.V.append(self._bits(i, self.U[-1]))
+        for i, operator in enumerate(self.operators):
+            self.U.append(operator.apply(self.V[i]))
+            self.V.append(self._bits(i, self.U[i]))
         self.V.pop()  # the head has no step
-        self.terms = evaluate(network, self.U, self.V, y, team)
-        # The input never changes: its curvature, by the layer that takes it, is measured once.
-        self._of_input = {x.layer: self._measure(x) for x in network.links if x.source == 0}
+        self._of_input = self._measure(0)  # the input never changes
 
-    def sweep(self) -> Sweep:
-        """Update every block once, outer to inner (label Int2); stop if F is not finite."""
-        started, before = time.perf_counter(), self._weights()
-        done = Sweep()
-        for name in self._update_blocks(done):
-            terms = self.terms.weighted(self.settings)
-            done.blocks.append({"block": name, "F": sum(terms.values()), **terms})
-            if not done.finite:
-                break
-        done.moved = [
-            _relative_change(new, old) for new, old in zip(self._weights(), before, strict=True)
+    def terms(self) -> dict[str, float]:
+        """Return F (label penalf1) and its five terms, from their definitions."""
+        s, operators = self.settings, self.operators
+        loss = coupling = activation = 0.0
+        for rows in self._rows():
+            loss += float(self.network.head.losses(self.U[-1][rows], self.y[rows]).sum())
+            for i in range(len(operators)):
+                coupling += sum_of_squares(self.U[i][rows] - self._apply(i, rows))
+            for i in range(1, len(operators)):
+                S = self._bits(i - 1, self.U[i - 1][rows])
+                activation += sum_of_squares(self.V[i][rows] - S)
+        loss, coupling, activation = self.team.total(loss, coupling, activation)
+        columns = [active_columns(op.weight, op.group, op.n_free) for op in operators]
+        terms = {
+            "loss": loss / self.n_samples,
+            "sparsity": s.lam * sum(int(active.sum()) for active in columns),
+            "ridge": s.gamma / 2 * sum(sum_of_squares(op.weight) for op in operators),
+            "coupling": s.tau / 2 * coupling,
+            "activation": s.pi / 2 * activation,
+        }
+        return {"F": sum(terms.values()), **terms}
+
+    def sweep(self) -> dict[str, Any]:
+        """Update every block once, outer to inner (label Int2); return the history's entry.
+
+        It has F and its terms, the seconds, the share of bits of each hidden layer that changed
+        (``flipped``) and ||W_new - W_old|| / ||W_old|| of each layer (``moved``).
+        """
+        started, before = time.perf_counter(), [op.weight for op in self.operators]
+        flipped = [0.0 for _ in self.operators]
+        for _ in self.update_blocks(flipped):
+            pass
+        moved = [
+            _relative_change(op.weight, old) for op, old in zip(self.operators, before, strict=True)
         ]
-        done.seconds = time.perf_counter() - started
-        return done
+        terms = self.terms()
+        seconds = time.perf_counter() - started
+        return terms | {"seconds": seconds, "flipped": flipped[:-1], "moved": moved}
 
-    def _update_blocks(self, done: Sweep) -> Iterator[str]:
-        """Update one block after the other; yield its name, numbered as in the paper."""
+    def update_blocks(self, flipped: list[float]) -> Iterator[str]:
+        """Update one block after the other; yield its name, numbered as in the paper.
+
+        Weights that are not finite end the sweep. ``flipped`` takes the share of flipped bits of
+        each layer.
+        """
         last = len(self.U) - 1
         for i in reversed(range(last + 1)):
             if i < last:
                 self._update_V(i + 1)
                 yield f"V{i + 1}"
-            sums, flipped = self._update_U(i)
-            if i < last:
-                done.flipped.insert(0, flipped)
+            cross, flipped[i] = self._update_U(i)
             yield f"U{i + 1}"
-            own, *shortcut = self.network.into(i)
-            self._update_W(own, sums)
+            self._update_W(i, cross)
             yield f"W{i + 1}"
-            for link in shortcut:
-                self._update_W(link, self._sums(link))
-                yield f"S{i + 1}"
-
-    def _weights(self) -> list[list[Tensor]]:
-        """Return the weights of each layer, with those of its shortcut."""
-        return [[op.weight for op in layer.operators] for layer in self.network.layers]
+            if not bool(self.operators[i].weight.isfinite().all()):
+                return
 
     def _apply(self, i: int, rows: slice) -> Tensor:
-        """Return W_i V_i + S_i V_j, the pre-activations of layer i before pooling."""
-        return self.network.layers[i].apply([V[rows] for V in self.V[: i + 1]])
+        """Return W_i V_i, the pre-activations of layer i before pooling."""
+        return self.operators[i].apply(self.V[i][rows])
 
     def _bits(self, i: int, U: Tensor) -> Tensor:
         """Return the activations of layer i for the pre-activations U."""
@@ -198,140 +202,89 @@ class ExactBCD:
     def _rows(self) -> list[slice]:
         return list(row_blocks(len(self.y)))
 
-    def _v_solver(self, i: int) -> Callable[[list[Tensor], Tensor], Tensor]:
-        """Return the V[i] block as a function of its consumers' targets and step(U[i - 1])."""
-        operators = [link.operator for link in self.network.consumers(i)]
-        op, settings = operators[0], self.settings
-        damping = settings.damping
-        if settings.v_solver == "cg" or len(operators) > 1 or not op.is_matrix:
-            return lambda T, S: v_step_cg(T, S, operators, damping, tol=settings.cg_tol)
-        gain = damped_gain(op.linear, damping)
-        return lambda T, S: v_step(T[0], S, op, gain)
-
-    def _target(self, link: Link, rows: slice) -> Tensor:
-        """Return the target of a link's operator: U minus what other links add to the layer."""
-        others = [x for x in self.network.into(link.layer) if x.source != link.source]
-        U = self.U[link.layer][rows]
-        return U - others[0].operator.apply(self.V[others[0].source][rows]) if others else U
+    def _v_solver(self, i: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the V[i] block as a function of U[i] and step(U[i - 1])."""
+        op, settings = self.operators[i], self.settings
+        if settings.v_solver == "cg" or not op.is_matrix:
+            return partial(v_step_cg, op=op, damping=settings.damping, tol=settings.cg_tol)
+        return partial(v_step, op=op, gain=damped_gain(op.linear, settings.damping))
 
     def _update_V(self, i: int) -> None:
         """Update V[i], the input of operator i, which should match step(U[i - 1])."""
-        consumers, solve = self.network.consumers(i), self._v_solver(i)
-        coupling, activation = [0.0] * len(consumers), 0.0
+        solve = self._v_solver(i)
         for rows in self._rows():
-            targets = [self._target(link, rows) for link in consumers]
-            S = self._bits(i - 1, self.U[i - 1][rows])
-            V = solve(targets, S)
-            for c, (link, T) in enumerate(zip(consumers, targets, strict=True)):
-                coupling[c] += sum_of_squares(T - link.operator.apply(V)) / 2
-            activation += sum_of_squares(V - S) / 2
-            self.V[i][rows] = V
-        *coupling, activation = self.team.total(*coupling, activation)
-        for link, value in zip(consumers, coupling, strict=True):
-            self.terms.coupling[link.layer] = value
-        self.terms.activation[i - 1] = activation
+            self.V[i][rows] = solve(self.U[i][rows], self._bits(i - 1, self.U[i - 1][rows]))
 
     def _solve_U(self, i: int, rows: slice, B: Tensor) -> Tensor:
-        printed = self.settings.printed
-        if i == len(self.U) - 1:
-            mu = self.settings.mu(self.n_samples)
-            return self.network.head.u_step(B, self.y[rows], mu, printed=printed)
-        pool = self.network.layers[i].pool
-        return u_step_pooled(
-            self.V[i + 1][rows], B, self.settings.rho, pool, printed_epsilon=printed
-        )
+        head, s = self.network.head, self.settings
+        if i < len(self.U) - 1:
+            pool = self.network.layers[i].pool
+            return u_step(self.V[i + 1][rows], B, s.rho, pool, printed_epsilon=s.printed)
+        mu = s.mu(self.n_samples)
+        if s.printed and isinstance(head, HardmaxMSE):
+            return head.lemma_1(B, self.y[rows], mu)
+        return head.u_step(B, self.y[rows], mu)
 
-    def _update_U(self, i: int) -> tuple[Sums, float]:
-        """Update U[i]; return the sums that its W block needs and the share of flipped bits."""
-        op = self.network.operators[i]
+    def _update_U(self, i: int) -> tuple[Tensor, float]:
+        """Update U[i]; return R^T V of R = U - W V, for the W block, and the share of flips."""
+        op = self.operators[i]
         cross = torch.zeros_like(op.weight)
-        rss = value = 0.0
         flips = 0
         for rows in self._rows():
-            V, old = self.V[i][rows], self.U[i][rows]
             B = self._apply(i, rows)
             new = self._solve_U(i, rows, B)
-            flips += int((self._bits(i, new) != self._bits(i, old)).sum())
+            flips += int((self._bits(i, new) != self._bits(i, self.U[i][rows])).sum())
             self.U[i][rows] = new
-            value += self._term_of_U(i, rows)
-            R = new.sub_(B)
-            cross += op.cross(R, V)
-            rss += sum_of_squares(R)
+            cross += op.cross(new.sub_(B), self.V[i][rows])
         self.team.sum_(cross)
-        rss, value, flipped = self.team.total(rss, value, flips)
-        self.terms.coupling[i] = rss / 2
-        if i == len(self.U) - 1:
-            self.terms.loss = value / self.n_samples
-        else:
-            self.terms.activation[i] = value
         n_bits = self.n_samples * math.prod(self.network.layers[i].shape_out)
-        return (cross, rss), flipped / n_bits
+        return cross, self.team.total(flips)[0] / n_bits
 
-    def _term_of_U(self, i: int, rows: slice) -> float:
-        """Return U[i]'s term besides the coupling: the loss, or ||V - step(U)||^2 / 2."""
-        U = self.U[i][rows]
-        if i == len(self.U) - 1:
-            return float(self.network.head.losses(U, self.y[rows]).sum())
-        return sum_of_squares(self.V[i + 1][rows] - self._bits(i, U)) / 2
+    def _curvature(self, i: int) -> tuple[Tensor, float]:
+        """Return V[i]^T V[i] and the step of the W block."""
+        return self._measure(i) if i else self._of_input
 
-    def _curvature(self, link: Link) -> tuple[Tensor, float]:
-        """Return V^T V of a link's source and the step of its W block."""
-        return self._of_input[link.layer] if link.source == 0 else self._measure(link)
-
-    def _measure(self, link: Link) -> tuple[Tensor, float]:
-        op, V, s = link.operator, self.V[link.source], self.settings
+    def _measure(self, i: int) -> tuple[Tensor, float]:
+        op, V, s = self.operators[i], self.V[i], self.settings
         gram = torch.zeros_like(op.gram(V[:0]))
         for rows in self._rows():
             gram += op.gram(V[rows])
         self.team.sum_(gram)
-        return gram, s.beta or s.step_fraction / lipschitz(gram, s.tau, s.gamma)
+        return gram, s.beta or STEP / lipschitz(gram, s.tau, s.gamma)
 
-    def _sums(self, link: Link) -> Sums:
-        """Return the sums over the samples that the W block of a link needs."""
-        cross, rss = torch.zeros_like(link.operator.weight), 0.0
-        for rows in self._rows():
-            R = self.U[link.layer][rows] - self._apply(link.layer, rows)
-            cross += link.operator.cross(R, self.V[link.source][rows])
-            rss += sum_of_squares(R)
-        self.team.sum_(cross)
-        return cross, self.team.total(rss)[0]
-
-    def _update_W(self, link: Link, sums: Sums) -> None:
-        op, s = link.operator, self.settings
-        gram, beta = self._curvature(link)
-        phi = Phi(op.weight, gram, *sums, s.tau, s.gamma)
+    def _update_W(self, i: int, cross: Tensor) -> None:
+        op, s = self.operators[i], self.settings
+        gram, beta = self._curvature(i)
         op.weight = pgm(
-            phi, lam=s.lam, beta=beta, steps=s.pgm_steps, group=op.group, n_free=op.n_free
+            op.weight,
+            gram,
+            cross,
+            tau=s.tau,
+            gamma=s.gamma,
+            lam=s.lam,
+            beta=beta,
+            steps=s.pgm_steps,
+            group=op.group,
+            n_free=op.n_free,
         )
-        i, layer = link.layer, self.network.layers[link.layer]
-        self.terms.coupling[i] = phi.misfit(op.weight) / 2
-        self.terms.columns[i], self.terms.ridge[i] = columns_of(layer), ridge_of(layer)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all blocks by name: the next sweep depends on nothing else.
-
-        The terms are added up block by block: from the blocks alone they come out a little
-        different.
-        """
-        named = {"W": [op.weight for op in self.network.operators], "U": self.U, "V": self.V[1:]}
-        state = {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
-        state |= {f"S{link.layer}": link.operator.weight for link in self.network.shortcuts}
-        return state | {"terms": torch.tensor(self.terms.numbers(), dtype=torch.float64)}
+        """Return all blocks by name: the next sweep depends on nothing else."""
+        named = {"W": [op.weight for op in self.operators], "U": self.U, "V": self.V[1:]}
+        return {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``."""
+        blocks = {}
         for name, own in self.state().items():
             T = state.get(name)
             if T is None or (T.shape, T.dtype) != (own.shape, own.dtype) or not T.isfinite().all():
                 raise InputError(f"the state does not fit: {name} is missing or of another form.")
-        self.terms = Terms.from_numbers(state["terms"].tolist())
-        state = {name: T.to(self.network.device) for name, T in state.items() if name != "terms"}
-        for i, op in enumerate(self.network.operators):
-            op.weight = state[f"W{i}"]
-        for link in self.network.shortcuts:
-            link.operator.weight = state[f"S{link.layer}"]
-        self.U = [state[f"U{i}"] for i in range(len(self.U))]
-        self.V[1:] = [state[f"V{i}"] for i in range(len(self.V) - 1)]
+            blocks[name] = T.to(self.network.device)
+        for i, op in enumerate(self.operators):
+            op.weight = blocks[f"W{i}"]
+        self.U = [blocks[f"U{i}"] for i in range(len(self.U))]
+        self.V[1:] = [blocks[f"V{i}"] for i in range(len(self.V) - 1)]
 
     def residuals(self) -> dict[str, float]:
         """Return the largest violation of each block's stationarity condition (label G-In3).
@@ -341,12 +294,12 @@ class ExactBCD:
         which bounds the distance to the minimiser. W: the distance from P-stationarity in the units
         of W, zero columns included.
         """
-        hidden = range(len(self.U) - 1)
-        u_gaps = [self._worst(partial(self._u_gap, i)) for i in range(len(self.U))]
-        v_gradients = [self._worst(partial(self._v_gradient, i + 1)) for i in hidden]
+        layers = range(len(self.U))
+        u_gaps = [self._worst(partial(self._u_gap, i)) for i in layers]
+        v_gradients = [self._worst(partial(self._v_gradient, i)) for i in layers[1:]]
         return {
             "U_h": u_gaps[-1],
-            "W": max(self._w_residual(link) for link in self.network.links),
+            "W": max(self._w_residual(i) for i in layers),
             "V": max(v_gradients, default=0.0),
             "U": max(u_gaps[:-1], default=0.0),
         }
@@ -360,26 +313,24 @@ class ExactBCD:
         U, B = self.U[i][rows], self._apply(i, rows)
         if i == len(self.U) - 1:
             return self.network.head.gap(U, B, self.y[rows], self.settings.mu(self.n_samples))
-        pool = self.network.layers[i].pool
-        return u_gap_pooled(U, self.V[i + 1][rows], B, self.settings.rho, pool)
+        return u_gap(U, self.V[i + 1][rows], B, self.settings.rho, self.network.layers[i].pool)
 
     def _v_gradient(self, i: int, rows: slice) -> Tensor:
         V, S = self.V[i][rows], self._bits(i - 1, self.U[i - 1][rows])
-        pulls = [
-            link.operator.adjoint(self._apply(link.layer, rows) - self.U[link.layer][rows])
-            for link in self.network.consumers(i)
-        ]
-        return (add_up(pulls) / self.settings.damping + (V - S)).abs()
+        pull = self.operators[i].adjoint(self._apply(i, rows) - self.U[i][rows])
+        return (pull / self.settings.damping + (V - S)).abs()
 
-    def _w_residual(self, link: Link) -> float:
-        op, s = link.operator, self.settings
-        cross, _ = self._sums(link)
+    def _w_residual(self, i: int) -> float:
+        op, s = self.operators[i], self.settings
+        cross = torch.zeros_like(op.weight)
+        for rows in self._rows():
+            cross += op.cross(self.U[i][rows] - self._apply(i, rows), self.V[i][rows])
+        self.team.sum_(cross)
+        _, beta = self._curvature(i)
         gradient = s.gamma * op.weight - s.tau * cross
-        _, beta = self._curvature(link)
         return stationarity(op.weight, gradient, beta, s.lam, op.group, op.n_free)
 
 
-def _relative_change(new: list[Tensor], old: list[Tensor]) -> float:
-    size = math.sqrt(sum(sum_of_squares(W) for W in old))
-    moved = math.sqrt(sum(sum_of_squares(W - W0) for W, W0 in zip(new, old, strict=True)))
-    return moved / size if size else 0.0
+def _relative_change(new: Tensor, old: Tensor) -> float:
+    size = math.sqrt(sum_of_squares(old))
+    return math.sqrt(sum_of_squares(new - old)) / size if size else 0.0

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
-from zeroone.nn.operators import Shape
+from zeroone.nn.operators import Convolution, Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.checks import InputError, one_of
 
@@ -245,16 +244,10 @@ class Backbone(nn.Module):
         n_features = layers.eval()(torch.zeros(1, math.prod(image), device="meta")).shape[1]
         backbone = cls(name, image, layers, scaling)
         try:
-            found = backbone.load_state_dict(tensors, strict=False, assign=True)
+            backbone.load_state_dict(tensors, assign=True)
         except RuntimeError:
-            found = None
-        missing = [k for k in found.missing_keys if not k.endswith(UNUSED)] if found else [name]
-        if found is None or missing or found.unexpected_keys:
-            raise InputError(f"its weights are not those of a backbone {name!r}.")
+            raise InputError(f"its weights are not those of a backbone {name!r}.") from None
         if not scaling.fits(n_features):
             raise InputError(f"what should scale the {n_features} features of a backbone does not.")
-        for module in backbone.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.num_batches_tracked = torch.tensor(0)
         channels_last(backbone.layers)
         return backbone.requires_grad_(requires_grad=False)

@@ -4,18 +4,16 @@ A layer is a linear map, an optional shortcut beside it, a pooling, an optional 
 and an activation. 0/1 networks have ``Step`` and no normalisation; baselines choose both.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from zeroone.nn.functional import channels_last
-from zeroone.nn.layers import Layer, Link, naming, recent, shortcuts_of
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape
+from zeroone.nn.layers import Layer, LayerPlan, Link, build_layers, links_of, recent
 from zeroone.nn.pooling import NoPool
-from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
 MakeActivation = Callable[[int], nn.Module]  # of a number of units
@@ -33,12 +31,10 @@ class ChainLayer(nn.Module):
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
+        self.plan = LayerPlan.of(layer)
         self.linear = layer.operator.as_module(convolution)
-        self.shape_in, self.skip = layer.operator.shape_in, layer.skip
-        self.shortcut: Linear | None = None
-        if layer.shortcut is not None:
-            self.shortcut = layer.shortcut.as_module(convolution)
-            self.shape_skipped = layer.shortcut.shape_in
+        shortcut = layer.shortcut
+        self.shortcut = None if shortcut is None else shortcut.as_module(convolution)
         self.pool = layer.pool
         self.norm: nn.Module = nn.Identity()
         if batch_norm:
@@ -48,9 +44,9 @@ class ChainLayer(nn.Module):
 
     def forward(self, V: Sequence[Tensor]) -> Tensor:
         """Return the activations, given those so far."""
-        U: Tensor = self.linear(_inputs(self.linear, V[-1], self.shape_in))
+        U: Tensor = self.linear(self._inputs(V[-1]))
         if self.shortcut is not None:
-            U = U + self.shortcut(_inputs(self.shortcut, V[-self.skip], self.shape_skipped))
+            U = U + self.shortcut(self._inputs(V[-self.plan.skip]))
         out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
 
@@ -60,13 +56,9 @@ class ChainLayer(nn.Module):
         parts = [f"{n}={m!r}" for n, m in self.named_children() if not isinstance(m, plain)]
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def as_layer(self) -> Layer:
-        """Return a copy as a network holds it, without normalisation and activation."""
-        layer = Layer(as_operator(self.linear, _fed(self.linear, self.shape_in)), self.pool)
-        if self.shortcut is not None:
-            shape = _fed(self.shortcut, self.shape_skipped)
-            layer.shortcut, layer.skip = as_operator(self.shortcut, shape), self.skip
-        return layer
+    def _inputs(self, V: Tensor) -> Tensor:
+        """Return activations in the form that a linear map takes: flat, or images."""
+        return channels_last(V) if self.plan.kernel else V.flatten(1)
 
 
 class Chain(nn.Module):
@@ -92,7 +84,7 @@ class Chain(nn.Module):
 
         """
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.shape_in = backbone, layers[0].operator.shape_in
         *hidden, last = layers
         self.layers = nn.ModuleList(
             ChainLayer(x, convolution, activation(x.operator.n_out), batch_norm=batch_norm)
@@ -107,7 +99,9 @@ class Chain(nn.Module):
 
     def forward(self, V0: Tensor) -> Tensor:
         """Return the scores of scaled inputs."""
-        V = recent(V0 if self.backbone is None else self.backbone(V0), (x.skip for x in self.chain))
+        features = V0 if self.backbone is None else self.backbone(V0)
+        samples = features.reshape(features.shape[0], *self.shape_in)
+        V = recent(samples, (x.plan.skip for x in self.chain))
         for layer in self.layers:
             V.append(layer(V))
         return V[-1]
@@ -118,43 +112,16 @@ class Chain(nn.Module):
         return [layer.activation for layer in self.chain[:-1]]
 
     def as_layers(self) -> list[Layer]:
-        """Return copies of the layers as a network holds them."""
-        layers = []
-        for i, layer in enumerate(self.chain):
-            with naming(f"layer {i + 1}"):
-                layers.append(layer.as_layer())
-        return layers
+        """Return copies of the layers as a network holds them, with the units that are left."""
+        plans = [replace(x.plan, units=len(x.linear.weight)) for x in self.chain]
+        maps = [linear for x in self.chain for linear in (x.linear, x.shortcut)]
+        weights = (as_matrix(linear) for linear in maps if linear is not None)
+        return build_layers(plans, self.shape_in, lambda *_: next(weights))
 
     @property
-    def operators(self) -> list[Operator]:
-        """Copies of the linear maps, as they are counted."""
-        return [layer.operator for layer in self.as_layers()]
-
-    @property
-    def shortcuts(self) -> list[Link]:
-        """Copies of the shortcuts, in their places."""
-        return shortcuts_of(self.as_layers())
-
-
-def as_operator(linear: Linear, shape_in: Shape) -> Operator:
-    """Return a copy of a linear map of torch, for samples of a shape."""
-    bias = linear.bias is not None
-    matrix = as_matrix(linear)
-    if isinstance(linear, nn.Linear):
-        return Dense(matrix, shape_in, bias)
-    kernel, stride = side(linear.kernel_size), side(linear.stride)
-    padding = side(linear.padding) if not isinstance(linear.padding, str) else None
-    if linear.padding == "valid":
-        padding = 0
-    elif linear.padding == "same" and kernel is not None and kernel % 2:
-        padding = kernel // 2
-    plain = linear.groups == 1 and side(linear.dilation) == 1 and linear.padding_mode == "zeros"
-    if not plain or kernel is None or stride is None or padding is None:
-        raise InputError(
-            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
-            "dilation."
-        )
-    return Conv2d(matrix, shape_in, bias, kernel=kernel, stride=stride, padding=padding)
+    def links(self) -> list[Link]:
+        """Copies of the linear maps in their places, as they are counted."""
+        return links_of(self.as_layers())
 
 
 def as_matrix(linear: Linear) -> Tensor:
@@ -163,24 +130,3 @@ def as_matrix(linear: Linear) -> Tensor:
     if linear.bias is None:
         return matrix
     return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
-
-
-def side(size: int | tuple[int, ...]) -> int | None:
-    """Return the side of a square, or None if it is none."""
-    if isinstance(size, int):
-        return size
-    return int(size[0]) if len(set(size)) == 1 else None
-
-
-def _inputs(linear: Linear, V: Tensor, shape: Shape) -> Tensor:
-    """Return activations in the form that a linear map takes: flat, or images."""
-    if isinstance(linear, nn.Linear):
-        return V.flatten(1)
-    return channels_last(V.reshape(-1, *_fed(linear, shape)))
-
-
-def _fed(linear: Linear, shape: Shape) -> Shape:
-    """Return the shape of a sample from the units that feed a map now: some may have left."""
-    if isinstance(linear, nn.Conv2d):
-        return (linear.in_channels, *shape[1:])
-    return (linear.in_features // math.prod(shape[1:]), *shape[1:])

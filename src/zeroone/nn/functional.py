@@ -5,9 +5,6 @@
 has k ones. ``classify`` returns one class, the first maximal entry.
 """
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import add
 from typing import TypeVar
 
 import torch
@@ -56,11 +53,6 @@ def next_up(u: Tensor) -> Tensor:
     up = torch.nextafter(u, torch.full_like(u, torch.inf))
     tiny = torch.finfo(u.dtype).tiny
     return torch.where(up.abs() < tiny, tiny, up)
-
-
-def add_up(parts: Sequence[Tensor]) -> Tensor:
-    """Add tensors; a single one is returned itself."""
-    return reduce(add, parts)
 
 
 def sum_of_squares(T: Tensor) -> float:

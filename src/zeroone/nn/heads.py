@@ -21,6 +21,7 @@ from zeroone.nn.targets import Classes, Indicators, Numbers, SoftClasses, Target
 from zeroone.utils.checks import InputError, not_negative, one_of, share
 
 PRINTED_EPSILON = 1e-10  # what the paper adds to 'just exceed' a threshold
+NEWTON_STEPS = 60  # at most
 HEADS: dict[str, "type[Head]"] = {}
 
 
@@ -58,12 +59,12 @@ class Head(ABC):
         """Return the loss of each sample."""
 
     @abstractmethod
-    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
-        """Solve the U_h block; ``printed`` asks for the paper's own formula where it differs."""
+    def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
+        """Solve the U_h block."""
 
-    @abstractmethod
-    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
         """Return what stochastic BCD minimises: minus its gradient is E_h = U_h - B."""
+        return self.losses(B, y)
 
     @abstractmethod
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
@@ -102,7 +103,7 @@ class HardmaxMSE(Head):
         raised = self._raised(U, y)
         return (one_hot(y, U.shape[1], U.dtype) - hardmax(raised)).square().sum(dim=1) / 2
 
-    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+    def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve min_u 1/2 ||y - hardmax(u)||^2 + mu/2 ||u - b||^2 for each row  (u-outproblem).
 
         Two answers compete. Make y the only leader, for which the cheapest way is the projection
@@ -113,10 +114,8 @@ class HardmaxMSE(Head):
         Tie rule: where both cost the same, b stays.
 
         Deviates from Lemma 1 (u-outlemma), which raises u_y only and often pays more (erratum E2);
-        ``printed=True`` is that lemma to the letter, with its epsilon of 1e-10.
+        ``lemma_1`` is that lemma to the letter, with its epsilon of 1e-10.
         """
-        if printed:
-            return self._lemma_1(B, y, mu)
         projected = self._project(B, y)
         too_dear = mu / 2 * (projected - B).square().sum(dim=1) >= 1
         kept = self._break_ties(B, y)
@@ -166,7 +165,7 @@ class HardmaxMSE(Head):
         lifted = torch.maximum(next_up(b_first), next_up(next_up(top)) - self.margin)
         return B.scatter(1, first, torch.where(tied, lifted, b_first))
 
-    def _lemma_1(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
+    def lemma_1(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Apply Lemma 1 as printed (soultion-Uh): raise u_y by Delta + 1e-10 or keep b."""
         own = y[:, None]
         b_y = B.gather(1, own)
@@ -197,25 +196,22 @@ class SoftmaxCE(Head):
     kind = "softmax"
     targets = SoftClasses()
     undoes_smoothing = True
-    newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy of each sample."""
         return functional.cross_entropy(U, y, reduction="none")
 
-    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+    def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve min_u CE(y, softmax(u)) + mu/2 ||u - b||^2 for each row, by damped Newton steps.
 
         The Hessian diag(p) + mu I - p p^T is a diagonal plus rank one, so a Newton step costs as
         much as a gradient. The paper drops U_h in this extension and leaves the W_h and V_{h-1}
         problems to gradient descent; keeping U_h keeps those two blocks exact.
         """
-        if printed:
-            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
         Y = _shares(y, B)
         U = B.clone()
         eps = torch.finfo(B.dtype).eps
-        for _ in range(self.newton_steps):
+        for _ in range(NEWTON_STEPS):
             P = torch.softmax(U, dim=1)
             G = P - Y + mu * (U - B)
             if float(G.abs().max()) <= 16 * eps:
@@ -286,23 +282,20 @@ class LogisticCE(Head):
     kind = "logistic"
     targets = Indicators()
     undoes_smoothing = True
-    newton_steps: ClassVar[int] = 60
 
     def losses(self, U: Tensor, y: Tensor) -> Tensor:
         """Return the binary cross entropy of each sample, summed over the labels."""
         return functional.binary_cross_entropy_with_logits(U, y, reduction="none").sum(dim=1)
 
-    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+    def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve min_u log(1 + exp(u)) - y u + mu/2 (u - b)^2 for each entry, by Newton steps.
 
         The derivative rises, and is 0 between b - (1 - y)/mu and b + y/mu. A Newton step that would
         leave what is left of this interval is replaced by its middle.
         """
-        if printed:
-            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
         low, high, U = B - (1 - y) / mu, B + y / mu, B
         eps = torch.finfo(B.dtype).eps
-        for _ in range(self.newton_steps):
+        for _ in range(NEWTON_STEPS):
             P = torch.sigmoid(U)
             G = P - y + mu * (U - B)
             if float(G.abs().max()) <= 16 * eps:
@@ -340,15 +333,9 @@ class LinearSE(Head):
         """Return half the squared error of each sample."""
         return (U - y).square().sum(dim=1) / 2
 
-    def u_step(self, B: Tensor, y: Tensor, mu: float, *, printed: bool = False) -> Tensor:
+    def u_step(self, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Solve min_u 1/2 ||u - y||^2 + mu/2 ||u - b||^2: u = (y + mu b)/(1 + mu)."""
-        if printed:
-            raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
         return (y + mu * B) / (1 + mu)
-
-    def training_losses(self, B: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:  # noqa: ARG002
-        """Return half the squared error, of which U_h takes one gradient step."""
-        return self.losses(B, y)
 
     def gap(self, U: Tensor, B: Tensor, y: Tensor, mu: float) -> Tensor:
         """Return the gap (1 + mu)/2 ||u - u*||^2 to the minimiser u*."""

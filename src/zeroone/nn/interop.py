@@ -9,20 +9,19 @@
 A module keeps ``Network``'s arithmetic: the same scores up to the rounding of a sum.
 """
 
-import math
 from copy import deepcopy
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from zeroone.nn.backbones import Backbone
-from zeroone.nn.chain import Chain, as_operator, side
+from zeroone.nn.chain import Chain, as_matrix
 from zeroone.nn.heads import make_head
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import Layer, naming
+from zeroone.nn.layers import Layer, LayerPlan, build_layers, check_image, naming
 from zeroone.nn.network import Network, check_network
-from zeroone.nn.operators import Conv2d, Operator, Shape
-from zeroone.nn.pooling import AvgPool, MaxPool, NoPool, Pool
-from zeroone.nn.scaling import Scaling
+from zeroone.nn.operators import Shape
+from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
 
@@ -33,20 +32,18 @@ class ZeroOneModule(Chain):
     backbone: Backbone | None
     centre: Tensor
     scale: Tensor
-    taken: Tensor | None
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.layers, lambda _units: Step(), backbone=deepcopy(network.backbone))
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
-        self.register_buffer("taken", network.scaling.taken)
-        self.ranges, self.constant = network.scaling.inputs, network.scaling.constant
+        self.scaling = network.scaling  # but for the centre and the scale
         self.head, self.classes = network.head, list(network.classes)
         self.feature_names = network.feature_names
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the scores; samples may keep the axes of images."""
-        scaling = Scaling(self.centre, self.scale, self.taken)
+        scaling = replace(self.scaling, centre=self.centre, scale=self.scale)
         return super().forward(scaling.apply(X.flatten(1)))
 
     def extra_repr(self) -> str:
@@ -56,9 +53,7 @@ class ZeroOneModule(Chain):
 
     def as_network(self) -> Network:
         """Return a network with copies of the tensors."""
-        scaling = Scaling(
-            self.centre.clone(), self.scale.clone(), self.taken, self.ranges, self.constant
-        )
+        scaling = replace(self.scaling, centre=self.centre.clone(), scale=self.scale.clone())
         network = Network(
             self.as_layers(), self.head, scaling, self.classes, deepcopy(self.backbone)
         )
@@ -78,7 +73,7 @@ def to_torch(network: Network, *, trainable: bool = False) -> ZeroOneModule:
     module = ZeroOneModule(check_network(network)).train(trainable)
     module.layers.requires_grad_(trainable)
     if trainable:
-        module.constant = None  # inputs may vary in other data
+        module.scaling = replace(module.scaling, constant=None)  # they may vary in other data
     return module
 
 
@@ -107,63 +102,73 @@ def from_torch(
         return module.as_network()
     if not isinstance(module, nn.Sequential):
         raise InputError("only modules of to_torch and nn.Sequential become 0/1 networks.")
-    return Network(_read(_flat(module), image), make_head(head), classes=classes)
-
-
-def _flat(module: nn.Sequential) -> list[nn.Module]:
-    """Return the modules of a sequence and of the sequences within it."""
-    return [
-        inner
-        for part in module
-        for inner in (_flat(part) if isinstance(part, nn.Sequential) else [part])
-    ]
+    parts = [part for _, part in module.named_modules(remove_duplicate=False)]
+    flat = [part for part in parts if not isinstance(part, nn.Sequential)]
+    return Network(_read(flat, image), make_head(head), classes=classes)
 
 
 def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
     """Return the layers that a list of modules stands for."""
-    layers: list[Layer] = []
+    plans: list[LayerPlan] = []
+    linear: list[nn.Linear | nn.Conv2d] = []
     closed = True  # whether a step has ended the last layer
     for i, module in enumerate(modules):
-        where = f"module {i} ({type(module).__name__})"
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            if not closed:
-                raise InputError(f"{where} follows a layer without a Step between them.")
-            shape = layers[-1].shape_out if layers else image
-            layers.append(Layer(_read_linear(module, shape, where)))
-            closed = False
-        elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and layers and not closed:
-            if not isinstance(layers[-1].pool, NoPool):
-                raise InputError(f"{where} is a second pooling of the same layer.")
-            with naming(where):
-                layers[-1].pool = _as_pool(module)
-                _ = layers[-1].shape_out  # refuses windows that do not fit
-        elif isinstance(module, Step) and layers and not closed:
-            closed = True
-        elif not isinstance(module, nn.Flatten | nn.Identity):
-            raise InputError(f"{where} has no place in a 0/1 network.")
-    if not layers or closed or isinstance(layers[-1].operator, Conv2d):
+        with naming(f"module {i} ({type(module).__name__})"):
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                if not closed:
+                    raise InputError("it follows a layer without a Step between them.")
+                plans.append(_plan(module))
+                linear.append(module)
+                closed = False
+            elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and not closed:
+                plans[-1] = _pooled(plans[-1], module)
+            elif isinstance(module, Step) and not closed:
+                closed = True
+            elif not isinstance(module, nn.Flatten | nn.Identity):
+                raise InputError("it has no place in a 0/1 network.")
+    if not plans or closed or plans[-1].kernel:
         raise InputError("a 0/1 network ends with a linear layer, its scores.")
-    return layers
+    first = linear[0]
+    if image is None and isinstance(first, nn.Linear):
+        image = (first.in_features,)
+    weights = map(as_matrix, linear)
+    return build_layers(plans, image or check_image(image), lambda *_: next(weights))
 
 
-def _read_linear(module: nn.Linear | nn.Conv2d, shape: Shape | None, where: str) -> Operator:
-    """Return a linear map of samples of this shape, or of any if it is unknown."""
-    if isinstance(module, nn.Conv2d):
-        if shape is None:
-            raise InputError(f"{where} needs the shape of the images, image=...")
-        with naming(where):
-            return as_operator(module, shape)
-    found = module.in_features if shape is None else math.prod(shape)
-    if found != module.in_features:
-        raise InputError(f"{where} takes {module.in_features} numbers a sample, not {found}.")
-    return as_operator(module, shape or (found,))
+def _plan(module: nn.Linear | nn.Conv2d) -> LayerPlan:
+    """Return the plan of a layer, without a pooling."""
+    if isinstance(module, nn.Linear):
+        return LayerPlan(module.out_features)
+    kernel, stride = _side(module.kernel_size), _side(module.stride)
+    padding = None if isinstance(module.padding, str) else _side(module.padding)
+    if module.padding == "valid":
+        padding = 0
+    elif module.padding == "same" and kernel is not None and kernel % 2:
+        padding = kernel // 2
+    plain = module.groups == 1 and _side(module.dilation) == 1 and module.padding_mode == "zeros"
+    if not plain or kernel is None or stride is None or padding is None:
+        raise InputError(
+            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
+            "dilation."
+        )
+    return LayerPlan(module.out_channels, kernel, stride, padding)
 
 
-def _as_pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Pool:
-    """Return a pooling in place of torch's, or refuse windows that it does not have."""
-    size = side(module.kernel_size)
-    plain = side(module.stride) == size and side(module.padding) == 0 and not module.ceil_mode
-    plain = plain and side(getattr(module, "dilation", 1)) == 1
+def _pooled(plan: LayerPlan, module: nn.MaxPool2d | nn.AvgPool2d) -> LayerPlan:
+    """Add torch's pooling to a plan, or refuse windows that 0/1 networks do not have."""
+    if plan.pool != NoPool.kind:
+        raise InputError("it is a second pooling of the same layer.")
+    size = _side(module.kernel_size)
+    plain = _side(module.stride) == size and _side(module.padding) == 0 and not module.ceil_mode
+    plain = plain and _side(getattr(module, "dilation", 1)) == 1
     if not plain or size is None or getattr(module, "divisor_override", None):
         raise InputError("poolings of 0/1 networks have square windows, side by side.")
-    return MaxPool(size) if isinstance(module, nn.MaxPool2d) else AvgPool(size)
+    kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind
+    return replace(plan, pool=kind, window=size)
+
+
+def _side(size: int | tuple[int, ...]) -> int | None:
+    """Return the side of a square, or None if it is none."""
+    if isinstance(size, int):
+        return size
+    return int(size[0]) if len(set(size)) == 1 else None

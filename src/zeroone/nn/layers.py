@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zeroone.nn.operators import Conv2d, Dense, Operator, Shape, convolved
-from zeroone.nn.pooling import POOLS, NoPool, Pool, make_pool
+from zeroone.nn.operators import Operator, Shape, convolved, fan_in
+from zeroone.nn.pooling import POOLS, NoPool, Pool
 from zeroone.utils.checks import InputError, count
 
 MOST_UNITS = 10**6
-MOST_LINES = 12  # for the layers of a summary
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"([a-z]+)(\d+)")
@@ -45,11 +44,6 @@ class Layer:
     skip: int = 0
 
     @property
-    def operators(self) -> list[Operator]:
-        """The operators whose sum the pre-activations are."""
-        return [self.operator] if self.shortcut is None else [self.operator, self.shortcut]
-
-    @property
     def shape_out(self) -> Shape:
         """The shape of a sample's pooled pre-activations."""
         return self.pool.shape_out(self.operator.shape_out)
@@ -62,15 +56,6 @@ class Layer:
     def forward(self, V: Sequence[Tensor]) -> Tensor:
         """Return the pooled pre-activations."""
         return self.pool.forward(self.apply(V))
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a model file says of the layer, besides its weights."""
-        content = self.operator.describe()
-        if not isinstance(self.pool, NoPool):
-            content["pool"] = self.pool.describe()
-        if self.shortcut is not None:
-            content["shortcut"] = {"skip": self.skip} | self.shortcut.describe()
-        return content
 
 
 @dataclass(frozen=True)
@@ -86,14 +71,10 @@ class Link:
     layer: int
 
 
-def make_links(operators: Iterable[Operator], shortcuts: Iterable[Link]) -> list[Link]:
-    """Return the operators of a chain in their places, then its shortcuts."""
-    return [*(Link(op, i, i) for i, op in enumerate(operators)), *shortcuts]
-
-
-def shortcuts_of(layers: Iterable[Layer]) -> list[Link]:
-    """Return the shortcuts of a chain in their places."""
-    return [
+def links_of(layers: Sequence[Layer]) -> list[Link]:
+    """Return the operators of a chain in their places, the first one first, then its shortcuts."""
+    own = [Link(layer.operator, i, i) for i, layer in enumerate(layers)]
+    return own + [
         Link(layer.shortcut, i + 1 - layer.skip, i)
         for i, layer in enumerate(layers)
         if layer.shortcut is not None
@@ -143,9 +124,8 @@ class LayerPlan:
     @classmethod
     def of(cls, layer: Layer) -> "LayerPlan":
         """Plan a layer like one that has weights."""
-        operator, pool = layer.operator, layer.pool
-        geometry = {name: getattr(operator, name) for name in operator.geometry}
-        return cls(operator.n_out, **geometry, pool=pool.kind, window=pool.size, skip=layer.skip)
+        op, pool = layer.operator, layer.pool
+        return cls(op.n_out, op.kernel, op.stride, op.padding, pool.kind, pool.size, layer.skip)
 
     def __str__(self) -> str:
         text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)
@@ -171,7 +151,7 @@ class LayerPlan:
         """Build the layer, given the shapes of all activations and all plans so far."""
         parts = 2 if self.skip else 1
         operator = self._operator(shapes[-1], draw, parts, bias)
-        layer = Layer(operator, make_pool(self.pool, self.window), skip=self.skip)
+        layer = Layer(operator, POOLS[self.pool](self.window), skip=self.skip)
         _ = layer.shape_out  # refuses windows that do not fit
         if self.skip:
             around = below[len(below) + 1 - self.skip :]
@@ -199,22 +179,21 @@ class LayerPlan:
         return LayerPlan(self.units, kernel=1, stride=stride)
 
     def _operator(self, shape_in: Shape, draw: Draw, parts: int, bias: bool) -> Operator:
-        kind = Conv2d if self.kernel else Dense
-        geometry = {name: getattr(self, name) for name in kind.geometry}
         if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
-            convolved(shape_in, self.units, **geometry)
-        columns = kind.n_columns(shape_in, **geometry)
-        return kind(draw(self.units, columns, bias, parts), shape_in, bias, **geometry)
+            convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
+        columns = fan_in(shape_in, self.kernel)
+        weight = draw(self.units, columns, bias, parts)
+        if weight.shape not in {(self.units, columns), (self.units, columns + bias)}:
+            raise InputError(
+                f"weights of shape {tuple(weight.shape)} do not take samples of shape {shape_in}."
+            )
+        return Operator(weight, shape_in, self.kernel, self.stride, self.padding)
 
 
 def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: str = "") -> str:
-    """Return a summary of a network, a line a layer; deep ones are shown by both ends."""
+    """Return a summary of a network, a line a layer."""
     lines = [f"({i}): {layer}, Step" for i, layer in enumerate(layers[:-1])]
     lines.append(f"({len(lines)}): {layers[-1]}")
-    if len(lines) > MOST_LINES:
-        half = MOST_LINES // 2
-        left_out = f"... {len(lines) - 2 * half} more layers ..."
-        lines = [*lines[:half], left_out, *lines[-half:]]
     lines = [f"(backbone): {backbone}"] * bool(backbone) + lines
     lines.append(", ".join(f"{key}={value}" for key, value in about.items()))
     return "\n".join([f"{name}(", *(f"  {line}" for line in lines), ")"])
@@ -232,11 +211,8 @@ def check_skips(plans: Sequence[LayerPlan]) -> None:
 def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
     """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
     if plans and plans[0].kernel:
-        build_layers(plans, check_image(image), _no_weights)
-
-
-def _no_weights(units: int, columns: int, bias: bool, _parts: int) -> Tensor:
-    return torch.empty(units, columns + bias, device="meta")
+        with torch.device("meta"):  # which holds no numbers
+            build_layers(plans, check_image(image), lambda n, m, bias, _: torch.empty(n, m + bias))
 
 
 def check_image(shape: Shape | None) -> Shape:
@@ -265,12 +241,13 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
         number = count(
             f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=MOST_SIDE
         )
-        pooled = name in pools
-        given = {"pool": name, "window": number} if pooled else {NUMBERS[name]: number}
-        if options.keys() & given.keys():
-            twice = "a second pooling" if pooled else f"{name} twice"
+        option = NUMBERS.get(name, "window")
+        if option in options:
+            twice = "a second pooling" if name in pools else f"{name} twice"
             raise InputError(f"the layer {text!r} has {twice}.")
-        options |= given
+        options[option] = number
+        if name in pools:
+            options["pool"] = name
     return options
 
 
@@ -291,8 +268,8 @@ def build_layers(
     Args:
         plans: the layers, the first one first.
         shape_in: the shape of a sample.
-        draw: returns the starting weights of an operator.
-        bias: whether the layers have biases.
+        draw: returns the weights of an operator; a layer's own come before those of its shortcut.
+        bias: whether the layers have biases, or may have them if ``draw`` decides.
 
     Raises:
         InputError: if a layer does not fit the one below; it names the layer and both shapes.
@@ -330,10 +307,9 @@ def balance(layers: Sequence[Layer]) -> None:
     A bias is minus the mean of what the weights make of their inputs. Bits average 1/2: half the
     row sums. Scaled inputs average 0: nothing.
     """
+    of_bits = [link for link in links_of(layers) if link.source > 0]
     for i, layer in enumerate(layers[1:], start=1):
-        offset = layer.operator.offset
-        if offset is not None:
-            of_bits = layer.operators if layer.skip <= i else [layer.operator]
-            sums = [op.linear.sum(dim=1) for op in of_bits]
-            offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
+        if layer.operator.offset is not None:
+            sums = [link.operator.linear.sum(dim=1) for link in of_bits if link.layer == i]
+            layer.operator.offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
     layers[-1].operator.weight *= 0.1

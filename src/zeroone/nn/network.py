@@ -8,7 +8,6 @@ that a solver holds in its U and V blocks (erratum E5).
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +28,19 @@ from zeroone.nn.layers import (
     balance,
     build_layers,
     gaussian,
-    make_links,
-    naming,
+    links_of,
     outline,
     recent,
-    shortcuts_of,
 )
 from zeroone.nn.operators import Operator, Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
-from zeroone.utils.checks import InputError, count
+from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, write_tensors
 from zeroone.version import __version__
 
-# The newest: 4 leaves inputs out, 3 has shortcuts, 2 a backbone, 1 none of these. A file has
-# the oldest version that can express it, for older readers.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 1
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
@@ -55,7 +50,7 @@ class Network:
 
     def __init__(
         self,
-        layers: Sequence[Layer | Operator],
+        layers: Sequence[Layer],
         head: Head | str,
         scaling: Scaling | None = None,
         classes: list[ClassLabel] | None = None,
@@ -64,7 +59,7 @@ class Network:
         """Check that the parts fit together.
 
         Args:
-            layers: the layers, or their operators alone; the last one makes the scores.
+            layers: the layers, which fit together; the last one makes the scores.
             head: the loss on the scores, or its name.
             scaling: scales raw inputs; without it they stay as they are.
             classes: the labels of the scores; 0, 1, ... by default.
@@ -72,11 +67,10 @@ class Network:
 
         """
         if not layers:
-            raise InputError("a network needs at least one operator.")
-        self.layers = [x if isinstance(x, Layer) else Layer(x) for x in layers]
+            raise InputError("a network needs at least one layer.")
+        self.layers = list(layers)
         self.head = head if isinstance(head, Head) else make_head(head)
         self.backbone = backbone
-        self._check_shapes()
         first = self.layers[0].operator.n_inputs
         if backbone is not None and backbone.n_features != first:
             raise InputError(
@@ -141,24 +135,11 @@ class Network:
         and the scores are small.
         """
         draw = gaussian(std, torch.Generator().manual_seed(seed), dtype)
-        plans = [*map(LayerPlan.parse, hidden), LayerPlan(n_classes)]
+        plans = [LayerPlan.parse(layer) for layer in (*hidden, n_classes)]
         layers = build_layers(plans, shape_in, draw, bias=bias)
         if std is None:
             balance(layers)
         return cls(layers, head, scaling, classes)
-
-    @classmethod
-    def dense(cls, widths: Sequence[int], head: Head | str, **options: Any) -> "Network":
-        """Return a dense network of these widths: inputs first, classes last.
-
-        ``options`` go to ``build``.
-        """
-        for width in widths:
-            count("every layer's width", width)
-        if len(widths) < 2:
-            raise InputError(f"widths begin with the inputs and end with the classes: {widths!r}.")
-        n_in, *hidden, n_classes = widths
-        return cls.build((n_in,), hidden, n_classes, head, **options)
 
     @property
     def operators(self) -> list[Operator]:
@@ -166,14 +147,14 @@ class Network:
         return [layer.operator for layer in self.layers]
 
     @property
-    def shortcuts(self) -> list[Link]:
-        """The shortcuts in their places."""
-        return shortcuts_of(self.layers)
-
-    @property
     def links(self) -> list[Link]:
         """The operators in their places, the first one first, then the shortcuts."""
-        return make_links(self.operators, self.shortcuts)
+        return links_of(self.layers)
+
+    @property
+    def shortcuts(self) -> list[Link]:
+        """The shortcuts in their places."""
+        return self.links[len(self.layers) :]
 
     def into(self, i: int) -> list[Link]:
         """Return what layer i adds up: its own operator, then its shortcut if it has one."""
@@ -182,41 +163,6 @@ class Network:
     def consumers(self, i: int) -> list[Link]:
         """Return what takes the activations V[i]: the operator of layer i, then shortcuts."""
         return [link for link in self.links if link.source == i]
-
-    def replace(self, link: Link, operator: Operator) -> None:
-        """Put another operator in the place of a link."""
-        layer = self.layers[link.layer]
-        if link.source == link.layer:
-            layer.operator = operator
-        else:
-            layer.shortcut = operator
-
-    def _check_shapes(self) -> None:
-        for i, layer in enumerate(self.layers):
-            with naming(f"layer {i + 1}"):
-                _ = layer.shape_out  # refuses windows that do not fit
-        for i, (below, above) in enumerate(pairwise(self.layers)):
-            if below.shape_out != above.operator.shape_in:
-                raise InputError(
-                    f"layer {i + 1} gives samples of shape {below.shape_out} but layer {i + 2} "
-                    f"takes {above.operator.shape_in}."
-                )
-        for link in self.shortcuts:
-            self._check_shortcut(link, self.layers[link.layer])
-
-    def _check_shortcut(self, link: Link, layer: Layer) -> None:
-        shortcut, number = link.operator, link.layer + 1
-        if layer is self.layers[-1]:
-            raise InputError("the last layer of a network has no shortcut.")
-        if not 2 <= layer.skip <= number:
-            raise InputError(f"layer {number} cannot have a shortcut with skip={layer.skip}.")
-        needed = (self.layers[link.source].operator.shape_in, layer.operator.shape_out)
-        found = (shortcut.shape_in, shortcut.shape_out)
-        if found != needed or shortcut.bias:
-            raise InputError(
-                f"layer {number} needs a shortcut without a bias from samples of shape {needed[0]} "
-                f"to {needed[1]}, got one from {found[0]} to {found[1]}."
-            )
 
     def name_features(self, names: Sequence[str]) -> None:
         """Name the inputs, so that columns of a frame are found by their names."""
@@ -276,7 +222,7 @@ class Network:
     @property
     def batch_rows(self) -> int:
         """How many samples are predicted together."""
-        return fitting_rows(self.operators, self.backbone is not None)
+        return fitting_rows(self.links, self.backbone is not None)
 
     @property
     def takes_bits(self) -> list[bool]:
@@ -346,21 +292,13 @@ class Network:
             X = X[self.feature_names]
         return check_width(check_rows(X, self.dtype), self.n_features)
 
-    @property
-    def _format_version(self) -> int:
-        """The oldest version that can express the network; readers of older ones must refuse it."""
-        if self.scaling.taken is not None:
-            return FORMAT_VERSION
-        if self.shortcuts:
-            return 3
-        return 1 if self.backbone is None else 2
-
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, completely or not at all."""
         header = {
-            "version": self._format_version,
+            "version": FORMAT_VERSION,
             "package": __version__,
-            "layers": [layer.describe() for layer in self.layers],
+            "samples": self.layers[0].operator.shape_in,
+            "layers": [str(LayerPlan.of(layer)) for layer in self.layers],
             "head": self.head.describe(),
             "classes": self.classes,
         }
@@ -419,8 +357,8 @@ def check_network(network: Any) -> Network:
     return network
 
 
-def fitting_rows(operators: Sequence[Operator], on_backbone: bool) -> int:
+def fitting_rows(links: Sequence[Link], on_backbone: bool) -> int:
     """Return how many samples fit into memory together."""
-    largest = max(math.prod(op.shape_out) for op in operators)
+    largest = max(math.prod(link.operator.shape_out) for link in links)
     rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
     return min(rows, BACKBONE_ROWS) if on_backbone else rows

@@ -10,10 +10,8 @@ from torch import Tensor
 from zeroone.nn.backbones import Backbone
 from zeroone.nn.heads import Head, make_head
 from zeroone.nn.labels import is_text
-from zeroone.nn.layers import MOST_SIDE, Layer, naming
+from zeroone.nn.layers import Layer, LayerPlan, build_layers
 from zeroone.nn.network import BATCH_NUMBERS, FORMAT_VERSION, Network
-from zeroone.nn.operators import OPERATORS, Operator
-from zeroone.nn.pooling import make_pool
 from zeroone.nn.scaling import InputRange, Scaling
 from zeroone.utils.checks import InputError, count
 from zeroone.utils.storage import read_model
@@ -23,7 +21,7 @@ def load(path: str | Path) -> Network:
     """Read a network that ``Network.save`` wrote; refuse anything else in one sentence."""
     header, tensors = read_model(Path(path), FORMAT_VERSION)
     try:
-        layers = [_build(layer, tensors, i) for i, layer in enumerate(header["layers"])]
+        layers = _layers(header, tensors)
         head = head_of(header)
         scaling = _build_scaling(header, tensors)
         _check_loaded(path, tensors, scaling, header["classes"])
@@ -80,34 +78,20 @@ def are_labels(classes: Any) -> bool:
     return plain and len(set(classes)) == len(classes) and all(map(is_text, classes))
 
 
-def _build(layer: dict[str, Any], tensors: dict[str, Tensor], i: int) -> Layer:
-    where = f"layer {i + 1}"  # as people count; the names of tensors begin with 0
-    operator = _operator(layer, tensors[f"layers.{i}.weight"], where)
-    pool = layer.get("pool", {"kind": "none", "size": 1})
-    with naming(where):
-        built = Layer(operator, make_pool(pool["kind"], pool["size"]))
-    if "shortcut" in layer:
-        weight = tensors[f"layers.{i}.shortcut"]
-        built.shortcut = _operator(layer["shortcut"], weight, f"the shortcut of {where}")
-        built.skip = count(f"the skip of {where}", layer["shortcut"]["skip"], least=2)
-    return built
-
-
-def _operator(described: dict[str, Any], weight: Tensor, name: str) -> Operator:
-    kind = OPERATORS.get(described["kind"])
-    if kind is None:
-        raise InputError(f"{name} is of the unknown kind {described['kind']!r}.")
-    bias, size = bool(described["bias"]), described["in"]
-    shape_in = (size,) if isinstance(size, int) else tuple(size)
-    geometry = {
-        key: count(f"the {key} of {name}", described[key], least=key != "padding", most=MOST_SIDE)
-        for key in kind.geometry
-    }
-    shape = (described["out"], kind.n_columns(shape_in, **geometry) + bias)
-    if tuple(weight.shape) != shape:
-        raise InputError(f"{name} should have weights of shape {shape}, got {tuple(weight.shape)}.")
-    with naming(name):
-        operator = kind(weight, shape_in, bias, **geometry)
-    if math.prod(operator.shape_out) > BATCH_NUMBERS:
-        raise InputError(f"{name} is too large: {operator.shape_out}.")
-    return operator
+def _layers(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Layer]:
+    """Build the layers that a header describes as users write them."""
+    plans = [LayerPlan.parse(text) for text in header["layers"]]
+    if plans[-1] != LayerPlan(plans[-1].units):
+        raise InputError("the last layer is not one of scores: it has to be dense.")
+    shape = tuple(count("a side of a sample", side) for side in header["samples"])
+    names = [
+        f"layers.{i}.{part}"
+        for i, plan in enumerate(plans)
+        for part in (("weight", "shortcut") if plan.skip else ("weight",))
+    ]
+    weights = iter([tensors[name] for name in names])
+    layers = build_layers(plans, shape, lambda *_: next(weights))
+    for i, layer in enumerate(layers):
+        if math.prod(layer.operator.shape_out) > BATCH_NUMBERS:
+            raise InputError(f"layer {i + 1} is too large: {layer.operator.shape_out}.")
+    return layers

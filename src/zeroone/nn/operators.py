@@ -1,51 +1,51 @@
-"""Linear operators between two layers of activations.
+"""Linear operators between two layers of activations, dense or with shared weights.
 
-A solver uses an operator only through this interface, so it does not know whether the weights are
-free (``Dense``) or shared between positions (``Conv2d``, whose ``gram`` and ``cross`` sum over all
-patches and whose columns come in groups of one kernel each):
+The exact solver asks of them
 
 - ``apply``:   U = W V + bias
 - ``adjoint``: the transposed linear part, which carries a residual of U back to V
-- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data
-- ``select``: the operator between fewer units
+- ``gram``, ``cross``: the sums V^T V and E^T V, all that the W block needs of the data; those of a
+  convolution sum over all patches
 - ``is_matrix``: whether the V block may factorise ``linear``; otherwise it uses conjugate gradients
-
-The weights are one matrix of shape (units out, columns). With a bias the last column belongs to a
-constant input of 1, so the same W block trains the bias. Where activations are images, a unit is a
-filter; ``shape_in`` and ``shape_out`` are the shapes of a sample.
 """
 
 import math
-from abc import ABC, abstractmethod
-from copy import copy
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional, grad
 
-from zeroone.nn.convolution import FEW
 from zeroone.nn.functional import channels_last
-from zeroone.utils.checks import InputError, count
+from zeroone.utils.checks import InputError
 
 Shape = tuple[int, ...]  # of a sample: (units,), or (channels, height, width)
+FEW = 4  # positions of an image up to which torch's sum over patches is slower than a product
 
 
-class Operator(ABC):
-    """A linear map with an optional bias, given by its weight matrix ``weight``."""
+class Operator:
+    """A linear map with an optional bias: dense, or a convolution with square kernels.
 
-    kind: ClassVar[str]
-    geometry: ClassVar[tuple[str, ...]] = ()  # the numbers that it needs besides its shapes
+    The weights are one matrix of shape (units out, columns). With a bias the last column belongs to
+    a constant input of 1, so the same W block trains the bias.
 
-    def __init__(self, weight: Tensor, shape_in: Shape | int, bias: bool) -> None:
+    Every number below a dense operator feeds every unit above; images are flattened, and a unit
+    below is then a filter and has a column for each of its positions. The columns of a convolution
+    are the entries of its kernels, one kernel for each channel below.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        shape_in: Shape | int,
+        kernel: int = 0,
+        stride: int = 1,
+        padding: int = 0,
+    ) -> None:
+        """Take weights for samples of a shape; ``kernel`` 0 is dense."""
         self.weight = weight
         self.shape_in: Shape = (shape_in,) if isinstance(shape_in, int) else shape_in
-        self.bias = bias
-
-    @staticmethod
-    @abstractmethod
-    def n_columns(shape_in: Shape, **geometry: int) -> int:
-        """Return the number of columns, without that of the bias."""
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+        self.bias = weight.shape[1] > fan_in(self.shape_in, kernel)
 
     @property
     def n_in(self) -> int:
@@ -63,14 +63,16 @@ class Operator(ABC):
         return math.prod(self.shape_in)
 
     @property
-    @abstractmethod
     def shape_out(self) -> Shape:
         """The shape of a sample's pre-activations."""
+        if not self.kernel:
+            return (self.n_out,)
+        return convolved(self.shape_in, self.n_out, self.kernel, self.stride, self.padding)
 
     @property
     def is_matrix(self) -> bool:
         """Whether the linear part is ``linear`` itself: V -> V W^T."""
-        return False
+        return not self.kernel and len(self.shape_in) == 1
 
     @property
     def positions(self) -> int:
@@ -97,25 +99,43 @@ class Operator(ABC):
         """The bias column (a view), or None."""
         return self.weight[:, -1] if self.bias else None
 
-    @abstractmethod
+    @property
+    def _kernels(self) -> Tensor:
+        return channels_last(self.linear.reshape(self.n_out, self.n_in, self.kernel, self.kernel))
+
+    def _image(self, V: Tensor) -> Tensor:
+        return channels_last(V.reshape(len(V), *self.shape_in))
+
     def apply(self, V: Tensor) -> Tensor:
         """Return U = W V + bias, one sample a row."""
+        if not self.kernel:
+            return functional.linear(V.flatten(1), self.linear, self.offset)
+        return functional.conv2d(
+            self._image(V), self._kernels, self.offset, self.stride, self.padding
+        )
 
-    @abstractmethod
     def adjoint(self, E: Tensor) -> Tensor:
         """Return W^T E without the bias, one sample a row."""
+        shape = (len(E), *self.shape_in)
+        if not self.kernel:
+            return (E @ self.linear).reshape(shape)
+        V: Tensor = grad.conv2d_input(  # type: ignore[no-untyped-call]
+            shape, self._kernels, channels_last(E), self.stride, self.padding
+        )
+        return V
 
-    @abstractmethod
-    def patches(self, V: Tensor) -> Tensor:
+    def _patches(self, V: Tensor) -> Tensor:
         """Return the inputs of each position of each sample, one a row."""
-
-    @abstractmethod
-    def products(self, E: Tensor, V: Tensor) -> Tensor:
-        """Return E^T V over all samples (and positions), without the constant input."""
+        if not self.kernel:
+            return V.flatten(1)
+        rows = functional.unfold(
+            self._image(V), self.kernel, padding=self.padding, stride=self.stride
+        )
+        return rows.transpose(1, 2).reshape(-1, rows.shape[1])
 
     def gram(self, V: Tensor) -> Tensor:
         """Return V^T V over all samples (and positions), with the constant input of a bias."""
-        rows = self.patches(V)
+        rows = self._patches(V)
         A = rows.T @ rows
         if not self.bias:
             return A
@@ -127,84 +147,56 @@ class Operator(ABC):
 
     def cross(self, E: Tensor, V: Tensor) -> Tensor:
         """Return E^T V over all samples (and positions), with the constant input of a bias."""
-        C = self.products(E, V)
+        C = self._products(E, V)
         if not self.bias:
             return C
         totals = E.sum(dim=[d for d in range(E.ndim) if d != 1])
         return torch.cat([C, totals[:, None]], dim=1)
 
-    def resized(self, weight: Tensor, n_in: int) -> "Operator":
-        """Return an operator of the same kind from ``n_in`` units, with these weights."""
-        other = copy(self)
-        other.weight, other.shape_in = weight, (n_in, *self.shape_in[1:])
-        return other
+    def _products(self, E: Tensor, V: Tensor) -> Tensor:
+        if not self.kernel:
+            return E.T @ V.flatten(1)
+        if self.kernel == 1 or self.positions <= FEW:
+            # Torch's own is slow here or, for strided 1x1 kernels, wrong: see ``Convolution``.
+            return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self._patches(V)
+        C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
+            self._image(V), self._kernels.shape, channels_last(E), self.stride, self.padding
+        )
+        return C.flatten(1)
 
     def columns_of(self, below: Tensor) -> Tensor:
         """Return the columns that belong to these units below."""
         return (below[:, None] * self.group + torch.arange(self.group)).flatten()
 
-    def select(self, below: Tensor, above: Tensor) -> "Operator":
-        """Return the operator between the units ``below`` and ``above``, two lists of indices."""
+    def select(self, below: Tensor, above: Tensor) -> None:
+        """Keep only the units ``below`` and ``above``, two lists of indices."""
         n_columns = self.weight.shape[1]
         free = torch.arange(n_columns - self.n_free, n_columns)
         columns = torch.cat([self.columns_of(below), free])
-        return self.resized(self.weight[above][:, columns].contiguous(), len(below))
+        self.resize(self.weight[above][:, columns].contiguous(), len(below))
 
-    @abstractmethod
-    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Linear | nn.Conv2d:
-        """Return torch's module of this size; its weights do not count."""
+    def resize(self, weight: Tensor, n_in: int) -> None:
+        """Take other weights, from ``n_in`` units."""
+        self.weight, self.shape_in = weight, (n_in, *self.shape_in[1:])
 
     def as_module(self, convolution: type[nn.Conv2d] = nn.Conv2d) -> nn.Linear | nn.Conv2d:
         """Return a copy as torch's module; ``convolution`` is the class of one that convolves."""
+        module: nn.Linear | nn.Conv2d
         with torch.device("meta"):
-            module = self.new_module(convolution)
+            if self.kernel:
+                geometry = (self.kernel, self.stride, self.padding)
+                module = convolution(self.n_in, self.n_out, *geometry, bias=self.bias)
+            else:
+                module = nn.Linear(self.n_inputs, self.n_out, bias=self.bias)
         module.weight = nn.Parameter(self.linear.detach().clone().reshape(module.weight.shape))
         if self.offset is not None:
             module.bias = nn.Parameter(self.offset.detach().clone())
         return module
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a model file says of the operator, besides its weights."""
-        size = self.shape_in[0] if len(self.shape_in) == 1 else list(self.shape_in)
-        content = {"kind": self.kind, "in": size, "out": self.n_out, "bias": self.bias}
-        return content | {name: getattr(self, name) for name in self.geometry}
 
-
-class Dense(Operator):
-    """Every number below feeds every unit above: ``apply(V) = V @ W.T + bias``.
-
-    Images below are flattened; a unit is then a filter and has a column for each of its positions.
-    """
-
-    kind = "dense"
-
-    @staticmethod
-    def n_columns(shape_in: Shape, **geometry: int) -> int:  # noqa: ARG004, D102
-        return math.prod(shape_in)
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether V is flat: the columns of images come in groups."""
-        return len(self.shape_in) == 1
-
-    @property
-    def shape_out(self) -> Shape:  # noqa: D102
-        return (self.n_out,)
-
-    def apply(self, V: Tensor) -> Tensor:  # noqa: D102
-        return functional.linear(V.flatten(1), self.linear, self.offset)
-
-    def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
-        return (E @ self.linear).reshape(len(E), *self.shape_in)
-
-    def patches(self, V: Tensor) -> Tensor:  # noqa: D102
-        return V.flatten(1)
-
-    def products(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        return E.T @ V.flatten(1)
-
-    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Linear:  # noqa: ARG002, D102
-        return nn.Linear(self.n_inputs, self.n_out, bias=self.bias)
+def fan_in(shape: Shape, kernel: int) -> int:
+    """Return how many numbers of a sample feed one pre-activation; ``kernel`` 0 is dense."""
+    return shape[0] * kernel**2 if kernel else math.prod(shape)
 
 
 def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int) -> Shape:
@@ -216,9 +208,6 @@ def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int
     """
     if len(shape) != 3:
         raise InputError(f"a convolution takes images, not samples of shape {shape}.")
-    count("a kernel's side", kernel)
-    count("a stride", stride)
-    count("a padding", padding, least=0)
     made = (filters, *(1 + (n + 2 * padding - kernel) // stride for n in shape[1:]))
     if min(made) < 1:
         raise InputError(
@@ -235,80 +224,26 @@ def convolved(shape: Shape, filters: int, kernel: int, stride: int, padding: int
     return made
 
 
-class Conv2d(Operator):
-    """A convolution of images (channels, height, width) with square kernels.
+class Convolution(nn.Conv2d):
+    """``nn.Conv2d`` with square kernels, without two weaknesses that it has on a CPU.
 
-    The columns of the weights are the entries of the kernels, one kernel for each channel below.
+    Where the output has one position, torch's gradient of the weights takes ten times as long as
+    that of a matrix product with the entries of the kernels that see more than padding. For 1x1
+    kernels with a stride above 1 and channels that are no multiple of 8, that gradient writes
+    beyond its memory (torch 2.13), so ``forward`` picks the pixels first.
     """
 
-    kind = "conv2d"
-    geometry = ("kernel", "stride", "padding")
-
-    def __init__(
-        self,
-        weight: Tensor,
-        shape_in: Shape,
-        bias: bool,
-        *,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
-    ) -> None:
-        super().__init__(weight, shape_in, bias)
-        self.kernel, self.stride, self.padding = kernel, stride, padding
-        self._sides = convolved(shape_in, self.n_out, kernel, stride, padding)[1:]
-        channels = self.linear.shape[1] / kernel**2
-        if channels != shape_in[0]:
-            raise InputError(
-                f"a convolution with kernels for {channels:g} channels cannot take {shape_in}."
-            )
-
-    @staticmethod
-    def n_columns(shape_in: Shape, **geometry: int) -> int:  # noqa: D102
-        return shape_in[0] * geometry["kernel"] ** 2
-
-    @property
-    def shape_out(self) -> Shape:  # noqa: D102
-        return (self.n_out, *self._sides)
-
-    @property
-    def _kernels(self) -> Tensor:
-        return channels_last(self.linear.reshape(self.n_out, self.n_in, self.kernel, self.kernel))
-
-    def _image(self, V: Tensor) -> Tensor:
-        return channels_last(V.reshape(len(V), *self.shape_in))
-
-    def apply(self, V: Tensor) -> Tensor:  # noqa: D102
-        return functional.conv2d(
-            self._image(V), self._kernels, self.offset, self.stride, self.padding
-        )
-
-    def adjoint(self, E: Tensor) -> Tensor:  # noqa: D102
-        shape = (len(E), *self.shape_in)
-        V: Tensor = grad.conv2d_input(  # type: ignore[no-untyped-call]
-            shape, self._kernels, channels_last(E), self.stride, self.padding
-        )
-        return V
-
-    def patches(self, V: Tensor) -> Tensor:  # noqa: D102
-        rows = functional.unfold(
-            self._image(V), self.kernel, padding=self.padding, stride=self.stride
-        )
-        return rows.transpose(1, 2).reshape(-1, rows.shape[1])
-
-    def products(self, E: Tensor, V: Tensor) -> Tensor:  # noqa: D102
-        if self.kernel == 1 or self.positions <= FEW:
-            # Torch's own is slow here or, for strided 1x1 kernels, wrong: see ``Convolution``.
-            return E.permute(0, 2, 3, 1).reshape(-1, self.n_out).T @ self.patches(V)
-        shape = (self.n_out, self.n_in, self.kernel, self.kernel)
-        C: Tensor = grad.conv2d_weight(  # type: ignore[no-untyped-call]
-            self._image(V), shape, channels_last(E), self.stride, self.padding
-        )
-        return C.flatten(1)
-
-    def new_module(self, convolution: type[nn.Conv2d]) -> nn.Conv2d:  # noqa: D102
-        geometry = (self.kernel, self.stride, self.padding)
-        return convolution(self.n_in, self.n_out, *geometry, bias=self.bias)
-
-
-OPERATORS: dict[str, type[Operator]] = {operator.kind: operator for operator in (Dense, Conv2d)}
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve images as ``nn.Conv2d`` does."""
+        kernel, stride, padding = self.kernel_size[0], self.stride[0], int(self.padding[0])
+        if kernel == 1 and stride > 1:
+            picked = functional.pad(input, [padding] * 4)[:, :, ::stride, ::stride]
+            return functional.conv2d(picked, self.weight, self.bias)
+        beyond = [side + 2 * padding - kernel for side in input.shape[2:]]
+        if not all(0 <= room < stride for room in beyond):
+            return super().forward(input)
+        height, width = (max(0, min(kernel - padding, side)) for side in input.shape[2:])
+        seen = self.weight[:, :, padding : padding + height, padding : padding + width]
+        pixels = input[:, :, :height, :width]
+        product = functional.linear(pixels.flatten(1), seen.flatten(1), self.bias)
+        return product[:, :, None, None]

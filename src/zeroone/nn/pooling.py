@@ -6,14 +6,14 @@ equals pooling bits. A pooling is one class that ``register_pool`` makes known b
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError, count, one_of
+from zeroone.utils.checks import InputError
 
 POOLS: dict[str, "type[Pool]"] = {}
 
@@ -22,11 +22,6 @@ def register_pool(pool: "type[Pool]") -> "type[Pool]":
     """Make a pooling known by its ``kind``, a lower-case word, in layers and in model files."""
     POOLS[pool.kind] = pool
     return pool
-
-
-def make_pool(kind: str, size: int) -> "Pool":
-    """Build the pooling of that name."""
-    return POOLS[one_of("pooling", kind, POOLS)](count("a pooling window", size))
 
 
 class Pool(nn.Module, ABC):
@@ -76,10 +71,6 @@ class Pool(nn.Module, ABC):
         out[:, :, : h * k, : w * k] = tiles.reshape(*T.shape[:2], h * k, w * k)
         return out
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a model file says of the pooling."""
-        return {"kind": self.kind, "size": self.size}
-
 
 @register_pool
 class NoPool(Pool):
@@ -93,9 +84,15 @@ class NoPool(Pool):
     def forward(self, U: Tensor) -> Tensor:  # noqa: D102
         return U
 
+    def windows(self, U: Tensor) -> Tensor:  # noqa: D102
+        return U[..., None]
+
+    def unwindow(self, T: Tensor, U: Tensor) -> Tensor:  # noqa: ARG002, D102
+        return T[..., 0]
+
     def flip(self, W: Tensor) -> tuple[Tensor, Tensor]:
         """Move every entry to its threshold."""
-        return torch.where(W > 0, 0.0, torch.finfo(W.dtype).tiny), W.square()[..., 0]
+        return (W <= 0).to(W.dtype) * torch.finfo(W.dtype).tiny, W.square()[..., 0]
 
 
 @register_pool

@@ -162,13 +162,12 @@ class Scaling:
 
     def apply(self, X: Tensor) -> Tensor:
         """Return the scaled inputs as floating point numbers, on the device of the centre."""
+        centre, scale = self.centre, self.scale
         if self.taken is not None:
-            X = X[:, self.taken]
-        X = X.to(self.centre.device).to(self.centre.dtype)  # bytes are quicker to send
-        if self.taken is None:
-            return (X - self.centre) / self.scale
-        scale = self.scale if self.scale.ndim == 0 else self.scale[self.taken]
-        return (X - self.centre[self.taken]) / scale
+            X, centre = X[:, self.taken], centre[self.taken]
+            scale = scale if scale.ndim == 0 else scale[self.taken]
+        X = X.to(centre.device).to(centre.dtype)  # bytes are quicker to send
+        return (X - centre) / scale
 
     def to(self, device: torch.device) -> "Scaling":
         """Return the scaling on a device; the range of raw inputs and ``taken`` stay."""

@@ -88,8 +88,9 @@ def step(
     U: Tensor, window: float | Tensor = 1.0, scale: float | Tensor = 1.0, rule: str = "expected"
 ) -> Tensor:
     """Return 1 where u > 0, else 0; residuals pass back where |u| <= window * scale."""
-    one = U.new_ones(())
-    bits: Tensor = _StepFunction.apply(U, one * scale, one * window, rule)  # type: ignore[no-untyped-call]
+    scale = torch.as_tensor(scale, dtype=U.dtype, device=U.device)
+    window = torch.as_tensor(window, dtype=U.dtype, device=U.device)
+    bits: Tensor = _StepFunction.apply(U, scale, window, rule)  # type: ignore[no-untyped-call]
     return bits
 
 
@@ -129,11 +130,7 @@ class Step(nn.Module):
         if not (torch.is_grad_enabled() and U.requires_grad):
             return (U > 0).to(U.dtype)
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
-        window = self.window.to(U.dtype)
-        bits: Tensor = _StepFunction.apply(  # type: ignore[no-untyped-call]
-            U, scale.to(U.dtype), window, self.rule
-        )
-        return bits
+        return step(U, self.window, scale, self.rule)
 
     def along_units(self, values: Tensor, U: Tensor) -> Tensor:
         """Shape one value for each unit so that it meets the units of U."""

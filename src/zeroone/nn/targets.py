@@ -31,8 +31,8 @@ class TargetScaling:
     scale: Tensor
 
     @classmethod
-    def fit(cls, y: Tensor, weights: Tensor | None, *, centred: bool) -> "TargetScaling":
-        """Centre each target at its mean, if there is a bias, and scale it by its deviation."""
+    def fit(cls, y: Tensor, weights: Tensor | None = None, *, centred: bool) -> "TargetScaling":
+        """Give each target variance 1 and, if there is a bias, mean 0."""
         w = torch.ones(len(y), dtype=y.dtype) if weights is None else weights.to(y.dtype)
         w = w / w.sum()
         centre = w @ y if centred else torch.zeros(y.shape[1], dtype=y.dtype)
@@ -78,24 +78,9 @@ class Targets(ABC):
             raise InputError(f"y has {len(found)} columns, the network has {len(classes)} outputs.")
         return encoded
 
-    def outputs(self, classes: ArrayLike) -> list[ClassLabel]:
-        """Check labels of outputs that the user names before there are targets."""
-        labels: list[ClassLabel] = np.asarray(classes).tolist()
-        return labels
-
     def strata(self, y: Tensor) -> Tensor:
         """Return a number for each sample, such that a cut takes its share of each number."""
         return torch.zeros(len(y), dtype=torch.long)
-
-    def scaling(
-        self,
-        y: Tensor,  # noqa: ARG002
-        weights: Tensor | None = None,  # noqa: ARG002
-        *,
-        centred: bool = True,  # noqa: ARG002
-    ) -> TargetScaling | None:
-        """Return how encoded targets are scaled while a network learns; None leaves them."""
-        return None
 
     @abstractmethod
     def answers(self, scores: Tensor, classes: NDArray[Any]) -> NDArray[Any]:
@@ -129,10 +114,6 @@ class Classes(Targets):
         """Return class numbers, -1 for labels that the network does not know."""
         return encode_known_labels(y, classes, n_samples)
 
-    def outputs(self, classes: ArrayLike) -> list[ClassLabel]:
-        """Return the sorted labels."""
-        return encode_labels(classes, len(np.asarray(classes)))[1]
-
     def strata(self, y: Tensor) -> Tensor:
         """Return the class numbers."""
         return y
@@ -144,11 +125,11 @@ class Classes(Targets):
 
     def mistakes(self, scores: Tensor, y: Tensor) -> Tensor:
         """Return whether each answer is wrong."""
-        return classify(scores) != y
+        return classify(scores) != self.strata(y)
 
     def tally(self, scores: Tensor, y: Tensor) -> Tensor:
         """Count wrong answers and, with more than five classes, those not among the first five."""
-        ahead = classes_ahead(scores, y)
+        ahead = classes_ahead(scores, self.strata(y))
         tops = (1, TOP) if scores.shape[1] > TOP else (1,)
         return torch.stack([(ahead >= top).sum() for top in tops])
 
@@ -184,14 +165,6 @@ class SoftClasses(Classes):
     def strata(self, y: Tensor) -> Tensor:
         """Return the likeliest classes."""
         return y if y.ndim == 1 else classify(y)
-
-    def mistakes(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return whether each answer differs from the likeliest class."""
-        return super().mistakes(scores, self.strata(y))
-
-    def tally(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Count as for labels."""
-        return super().tally(scores, self.strata(y))
 
 
 class Indicators(Targets):
@@ -234,12 +207,6 @@ class Numbers(Targets):
         if float(Y.abs().max()) > LARGEST:
             raise InputError(f"y holds numbers beyond {LARGEST:.0e}: divide them.")
         return Y, list(range(Y.shape[1]))
-
-    def scaling(
-        self, y: Tensor, weights: Tensor | None = None, *, centred: bool = True
-    ) -> TargetScaling:
-        """Give each target variance 1 and, with a bias, mean 0."""
-        return TargetScaling.fit(y, weights, centred=centred)
 
     def answers(self, scores: Tensor, classes: NDArray[Any]) -> NDArray[Any]:  # noqa: ARG002
         """Return the numbers, a vector if there is one target."""

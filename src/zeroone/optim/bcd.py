@@ -12,6 +12,7 @@ for a change of the bits below it (V block), ``Step`` turns that into a change o
 (U block), and ``step`` changes the weights (W block). No derivative of the step is taken.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +23,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zeroone.nn.step import Step
-from zeroone.optim.eager import Eager
 from zeroone.optim.groups import (
     Group,
     check_group,
@@ -31,28 +31,24 @@ from zeroone.optim.groups import (
     inner_model,
     sort_parameters,
 )
-from zeroone.optim.layers import LayerKind
-from zeroone.optim.observer import SCALE_MEMORY, Observer, Seen, gathered
-from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
-from zeroone.optim.projection import project
+from zeroone.optim.observer import Observer
 from zeroone.optim.removal import Removal
-from zeroone.optim.state_schema import check_state
+from zeroone.optim.w_block import WBlock
 from zeroone.utils.checks import InputError, count, positive
 
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # in a training without an end, steps are half as large after so many batches
-RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
-HEAD_END, WINDOW_END = 0.1, 0.5  # the last layer's step and the window fall to these shares
+WINDOW_END = 0.5  # the window falls to this share
 ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # one per model
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
-class DivergedError(InputError):
-    """A layer's outputs are no longer finite."""
-
-
 class BCD(Optimizer):
     """Train a model with ``Step`` activations by stochastic block coordinate descent."""
+
+    # Optimizer wraps some methods. On their first call the wrappers import torch's compiler, which
+    # takes a second of CPU time. The plain functions do the same without it.
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
     def __init__(
         self,
@@ -104,80 +100,62 @@ class BCD(Optimizer):
             InputError: if the model or a setting cannot be used.
 
         """
-        self.total_steps = None if total_steps is None else count("total_steps", total_steps)
-        self.k = 0  # batches done
-        self.observed = 0  # those of them that were observed
-        if damping is None:
-            damping = default_damping(self.total_steps)
-        defaults: dict[str, Any] = {"move": move, "head_step": head_step, "damping": damping}
-        defaults["weights"] = weights
-        self.adam_lr = positive("adam_lr", adam_lr)
         if not isinstance(model, nn.Module):
             raise InputError(
                 f"BCD takes the model itself, not its parameters, and no {type(model).__name__}; "
                 f"zeroone.to_torch(network, trainable=True) makes a module of a zeroone.Network."
             )
+        self.total_steps = None if total_steps is None else count("total_steps", total_steps)
+        self.k = 0  # batches done
+        self.observed = 0  # those of them that were observed
+        self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
+        self.balance = balance
         self.model = inner_model(model)
-        self._called, self._eager = model, Eager()
-        self.layers = find_layers(self.model)
+        layers = find_layers(self.model)
         steps = {n: m for n, m in self.model.named_modules() if isinstance(m, Step)}
-        if not steps and len(self.layers) != 1:  # one layer has no hidden units
+        if not steps and len(layers) != 1:  # one layer has no hidden units
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
-        if self.model in ACTIVE:  # an earlier BCD hands the model over
-            ACTIVE[self.model].detach()
-        self.observer = ACTIVE[self.model] = Observer(self.layers, steps)
-        self.moments: dict[str, Preconditioner] = {}  # of each layer's inputs
-        self.residuals: dict[str, LowRank] = {}  # second moments of hidden layers' residuals
-        self._unit_maps: dict[str, UnitMap] = {}  # derived from them; cleared when they change
-        self.hidden: set[str] = set()  # the layers with a Step after them
-        sorted_groups = sort_parameters(self.model, self.layers, list(groups), strict=strict)
-        super().__init__(map(Group, sorted_groups), defaults)
-        for group in self.param_groups:
-            check_group(group)
-        self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
+        defaults = {
+            "move": move,
+            "head_step": head_step,
+            "damping": default_damping(self.total_steps) if damping is None else damping,
+            "weights": weights,
+        }
+        super().__init__(sort_parameters(self.model, layers, list(groups), strict=strict), defaults)
+        self.blocks = {name: WBlock(name, kind) for name, kind in layers.items()}
+        self._take_groups()
         self.removal: Removal | None = None
         if keep is not None or lam:
             if isinstance(model, nn.parallel.DistributedDataParallel):
                 raise InputError("keep and lam change sizes, which DistributedDataParallel cannot.")
             self.removal = Removal(self, keep, lam)
-        self._window = float(positive("window", window))
+        if self.model in ACTIVE:  # an earlier BCD hands the model over
+            ACTIVE[self.model].detach()
+        self.observer = ACTIVE[self.model] = Observer(model, layers, steps)
         for step in steps.values():
-            step.window.fill_(self._window)
-        self.balance = balance
+            step.window.fill_(self.window)
         self._prepare()
 
-    # Optimizer wraps some methods. On their first call the wrappers import torch's compiler, which
-    # takes a second of CPU time. The plain functions do the same without it.
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters; only the constructor may do so."""
-        if hasattr(self, "_group_of"):
-            raise InputError("BCD takes its groups when it is made: BCD(model, n, groups=[...]).")
-        plain = Optimizer.add_param_group
-        getattr(plain, "__wrapped__", plain)(self, param_group)
+    def _take_groups(self) -> None:
+        """Check the groups, and tell each W block its settings: those of its weights."""
+        self.param_groups = [Group(group) for group in self.param_groups]
+        for group in self.param_groups:
+            check_group(group)
+        groups = {p: group for group in self.param_groups for p in group["params"]}
+        for block in self.blocks.values():
+            block.group = groups[block.kind.weight]
 
     def began_with(self, widths: dict[str, int]) -> None:
         """Continue from a pruned model: ``keep`` counts from these widths.
 
         Input columns that are empty stay empty.
         """
-        for kind in self.layers.values():
-            dead = (kind.matrix(kind.weight.data) == 0).all(dim=1).all(dim=0)
-            if bool(dead.any()):
-                self.state[kind.weight]["dead"] = dead
+        for block in self.blocks.values():
+            empty = (block.kind.matrix(block.kind.weight.data) == 0).all(dim=1).all(dim=0)
+            if bool(empty.any()):
+                block.dead = empty
         if self.removal is not None:
             self.removal.widths.update(widths)
-
-    @property
-    def window(self) -> float:
-        """The window at the start of the training; ``Step.window`` is the one that has fallen."""
-        return self._window
-
-    @window.setter
-    def window(self, value: float) -> None:
-        wider = float(positive("window", value)) / self._window
-        self._window = float(value)
-        for step in self.observer.steps.values():
-            step.window.mul_(wider)
 
     @property
     def left(self) -> float:
@@ -190,12 +168,7 @@ class BCD(Optimizer):
         """Reset the gradients, and the residuals that were observed with them."""
         for seen in self.observer.seen.values():
             seen.residuals.clear()
-        plain = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
-        plain(self, set_to_none)
-
-    def group_of(self, name: str) -> dict[str, Any]:
-        """Return a layer's settings."""
-        return self._group_of[id(self.layers[name].weight)]
+        inspect.unwrap(Optimizer.zero_grad)(self, set_to_none)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -204,17 +177,14 @@ class BCD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self.total_steps is not None and self.k >= self.total_steps:
+        if self.k == self.total_steps:
             raise InputError(f"total_steps={self.total_steps} batches are done.")
         if all(p.grad is None for group in self.param_groups for p in group["params"]):
             raise InputError("step() needs gradients: call backward() on the loss first.")
-        self._check_same_place()
         if self.observer.attached:
             self._take_in()
-        for name, kind in self.layers.items():
-            # A layer that was frozen until now waits for the next batch that is observed.
-            if kind.weight.grad is not None and name in self.moments:
-                self._update(name, kind)
+        for block in self.blocks.values():
+            block.step(self.left)
         self._adam()
         self.k += 1
         if self.removal is not None:
@@ -222,187 +192,61 @@ class BCD(Optimizer):
         self._prepare()
         return loss
 
-    def _check_same_place(self) -> None:
-        """Refuse weights that have left their moments behind."""
-        for name, moments in self.moments.items():
-            weight, mean = self.layers[name].weight, moments.mean
-            if (weight.dtype, weight.device) != (mean.dtype, mean.device):
-                raise InputError(
-                    f"{name} is {weight.dtype} on {weight.device} now, and was {mean.dtype} on "
-                    f"{mean.device}: convert the model first, then make its BCD."
-                )
-
     def _prepare(self) -> None:
-        """Attach or remove the hooks for the next batch.
-
-        A compiled model runs eagerly while it is observed, because compiled code skips hooks.
-        """
-        done = self.total_steps is not None and self.k >= self.total_steps
+        """Observe the next batch, if it is due."""
         due = self.k in EARLY or self.k % OBSERVE_EVERY == 0
         if self.removal is not None:  # removal costs need fresh moments
             due = due or self.removal.due(self.k + 1)
-        if due and not done:
+        if due and self.k != self.total_steps:
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
-        self._eager.undo()
-        if self.observer.attached:
-            self._eager.do(self._called)
 
     def _take_in(self) -> None:
-        """Update the moments from the batch that the observer saw."""
-        seen = self.observer.seen
-        if not seen:
-            raise InputError(
-                "BCD saw no forward pass in training mode: call model.train(), and give BCD the "
-                "model that you call, compiled or not."
-            )
-        for name, p in self.model.named_parameters():
-            if p.grad is not None and id(p) not in self._group_of:
-                raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
-        self.hidden |= self.observer.below_a_step()
-        if self.k == 0:
-            self._check_first_batch()
-        self._unit_maps.clear()
-        k = self.observed
-        self.observed += 1
-        for name, found in seen.items():
-            kind = self.layers[name]
-            rows = torch.cat(found.rows, dim=1)
-            self.moments[name] = kind.preconditioner.observe(
-                rows,
-                self.moments.get(name),
-                k,
-                centre=kind.bias is not None and kind.bias.requires_grad,
-                weights=torch.cat(found.weights) if found.weights else None,
-            )
-            state = self.state[kind.weight]
-            variance = found.variance
-            if found.count == 1 and name in self.hidden and self.k == 0:
+        """Update the W blocks and the windows from the batch that the observer saw."""
+        self._check_seen()
+        hidden = self.observer.below_a_step()
+        for name, seen in self.observer.seen.items():
+            block = self.blocks[name]
+            block.hidden |= name in hidden
+            if seen.count == 1 and block.hidden and self.k == 0:
                 warnings.warn(
                     "BCD sizes its steps by the spread of units in a batch: batches of one sample "
                     "leave hidden layers as they are. Accumulate gradients over several.",
                     stacklevel=3,
                 )
-            if not bool(variance.isfinite().all()):
-                raise DivergedError(f"the outputs of {name} are not finite.")
-            if "variance" in state:
-                variance = state["variance"].lerp(variance, 1 - SCALE_MEMORY)
-            state["variance"] = variance
-            if name in self.hidden and found.residuals:
-                self._take_residuals(name, found, k)
+            block.observe(seen, self.observed)
+        self.observed += 1
         for step in self.observer.steps.values():
             step.window.fill_(self.window * (WINDOW_END + (1 - WINDOW_END) * self.left))
 
-    def _check_first_batch(self) -> None:
-        """Refuse parameters that the batch does not train."""
-        trained = [name for name, kind in self.layers.items() if kind.weight.requires_grad]
+    def _check_seen(self) -> None:
+        """Refuse parameters that the batch trains, but BCD does not know or cannot observe."""
+        if not self.observer.seen:
+            raise InputError(
+                "BCD saw no forward pass in training mode: call model.train(), and give BCD the "
+                "model that you call, compiled or not."
+            )
+        known = {p for group in self.param_groups for p in group["params"]}
         for name, p in self.model.named_parameters():
-            if p.requires_grad and p.grad is None and id(p) in self._group_of:
+            if p.grad is not None and p not in known:
+                raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
+            if self.k == 0 and p.requires_grad and p.grad is None and p in known:
                 raise InputError(
                     f"{name} has no part in the loss: remove it, or freeze it with "
                     f"requires_grad_(False)."
                 )
-        for name in trained - self.observer.seen.keys():
-            raise InputError(f"BCD saw no inputs of {name}: call it as a module, in training mode.")
-
-    def _take_residuals(self, name: str, found: Seen, k: int) -> None:
-        """Update the second moment of a layer's residuals, each times its unit's scale.
-
-        Without the scale, a unit with large weights has small residuals, looks uncorrelated with
-        the others and runs away. The residuals' common size does not matter.
-        """
-        scale = self.state[self.layers[name].weight]["variance"].sqrt()
-        rows = gathered(torch.cat(found.residuals, dim=1)) * scale
-        if not bool(rows.isfinite().all()):
-            return
-        rows = rows / rows.square().mean().sqrt().clamp_min(1e-30)
-        past = self.residuals.get(name)
-        self.residuals[name] = LowRank.observe(rows, past, k, centre=False)
-
-    def _update(self, name: str, kind: LayerKind) -> None:
-        """Move one layer's weights towards the W block's solution, as far as the step size says."""
-        group, state = self._group_of[id(kind.weight)], self.state[kind.weight]
-        assert kind.weight.grad is not None
-        grad = kind.matrix(kind.weight.grad)
-        shape = grad.shape[:2]
-        bias = kind.bias if kind.bias is not None and kind.bias.requires_grad else None
-        bias_grad = None if bias is None or bias.grad is None else bias.grad.view(shape)
-        unit_map = self._unit_map(name, state)
-        if unit_map is not None:
-            grad = unit_map.apply(grad)
-            if bias_grad is not None:
-                bias_grad = unit_map.apply(bias_grad[:, :, None])[:, :, 0]
-        solution = self.moments[name].solve(grad, bias_grad, group["damping"])
-        if name in self.hidden:
-            variance = state["variance"].view(shape)
-            moved = torch.linalg.vecdot(variance, solution.change).sum() / variance.numel()
-            inverse = torch.where(moved > 0, moved.rsqrt(), 0)
-            size = variance * (inverse * (-group["move"] * self.left))
-        else:
-            falling = HEAD_END + (1 - HEAD_END) * self.left
-            size = solution.change.new_full(shape, -group["head_step"] * falling)
-        few_valued = group["weights"] != "real" and name in self.hidden
-        if few_valued and "latent" not in state:
-            state["latent"] = kind.weight.detach().clone()
-            state["latent_bias"] = None if bias is None else bias.detach().clone()
-        weight = state["latent"] if few_valued else kind.weight.data
-        offset = state["latent_bias"] if few_valued else (None if bias is None else bias.data)
-        W = kind.matrix(weight)
-        solution.add_to(W, None if offset is None else offset.view(shape), grad, size)
-        if "dead" in state:
-            W[:, :, state["dead"]] = 0
-        kind.store(weight, W)
-        if few_valued:
-            self.project(name)
-
-    def _unit_map(self, name: str, state: dict[str, Any]) -> UnitMap | None:
-        """The map that divides a hidden layer's residuals by their second moment."""
-        if name not in self._unit_maps and name in self.residuals:
-            scale = state["variance"].sqrt()
-            self._unit_maps[name] = self.residuals[name].unit_map(RESIDUAL_DAMPING, scale)
-        return self._unit_maps.get(name)
-
-    def replace(self, module: nn.Module, name: str, data: Tensor) -> None:
-        """Replace a module's parameter by one of another size, which inherits place and state.
-
-        The old tensor is left intact for graphs that still refer to it.
-        """
-        self._unit_maps.clear()
-        old = getattr(module, name)
-        new = nn.Parameter(data, requires_grad=old.requires_grad)
-        setattr(module, name, new)
-        for group in self.param_groups:
-            group["params"] = [new if p is old else p for p in group["params"]]
-        if old in self.state:
-            self.state[new] = self.state.pop(old)
-        if id(old) in self._group_of:
-            self._group_of[id(new)] = self._group_of.pop(id(old))
-
-    def project(self, name: str) -> None:
-        """Set a layer's weights to the projection of its latent weights.
-
-        The bias compensates for the change of the pre-activations' mean.
-        """
-        kind = self.layers[name]
-        state, group = self.state[kind.weight], self._group_of[id(kind.weight)]
-        if "latent" not in state:
-            return
-        L = kind.matrix(state["latent"])
-        P = project(L.flatten(0, 1), group["weights"]).view_as(L)
-        W = kind.matrix(kind.weight.data)
-        W.copy_(P)
-        kind.store(kind.weight.data, W)
-        if state["latent_bias"] is not None and kind.bias is not None:
-            shift = ((L - P) @ self.moments[name].mean[:, :, None]).flatten()
-            kind.bias.data.copy_(state["latent_bias"] + shift)
+        for name, block in self.blocks.items():
+            unseen = block.moments is None and name not in self.observer.seen
+            if unseen and block.kind.weight.grad is not None:
+                raise InputError(
+                    f"BCD saw no inputs of {name}: call it as a module, in training mode."
+                )
 
     def _adam(self) -> None:
         """Update all parameters without a W block by Adam."""
         for group in self.param_groups:
-            if not group.get("adam"):
-                continue
-            for p in group["params"]:
+            for p in group["params"] if group.get("adam") else ():
                 if p.grad is None:
                     continue
                 state = self.state[p]
@@ -414,17 +258,28 @@ class BCD(Optimizer):
                 size = self.adam_lr * self.left * corrected
                 p.addcdiv_(state["first"], state["second"].sqrt().add_(EPS), value=-size)
 
+    def replace(self, module: nn.Module, name: str, data: Tensor) -> None:
+        """Replace a module's parameter by one of another size, which inherits place and state.
+
+        The old tensor is left intact for graphs that still refer to it.
+        """
+        old = getattr(module, name)
+        new = nn.Parameter(data, requires_grad=old.requires_grad)
+        setattr(module, name, new)
+        for group in self.param_groups:
+            group["params"] = [new if p is old else p for p in group["params"]]
+        if old in self.state:
+            self.state[new] = self.state.pop(old)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything the next batch depends on, apart from the model's own state."""
-        state = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)(self)
+        state: dict[str, Any] = inspect.unwrap(Optimizer.state_dict)(self)
         state["bcd"] = {
             "k": self.k,
             "observed": self.observed,
             "window": self.window,
-            "adam_lr": float(self.adam_lr),
-            "hidden": sorted(self.hidden),
-            "moments": {name: m.tensors() for name, m in self.moments.items()},
-            "residuals": {name: m.tensors() for name, m in self.residuals.items()},
+            "adam_lr": self.adam_lr,
+            "blocks": {name: block.state() for name, block in self.blocks.items()},
             "steps": {
                 name: (step.scale.clone(), step.window.clone())
                 for name, step in self.observer.steps.items()
@@ -435,34 +290,27 @@ class BCD(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from ``state_dict()``. Load the model's own state first."""
-        check_state(self, state_dict)
-        own = state_dict["bcd"]
+        try:
+            self._load(state_dict, state_dict["bcd"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError("the state does not fit the model and its settings.") from error
+
+    def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
+        if self.total_steps is not None and own["k"] > self.total_steps:
+            raise ValueError(f"it has {own['k']} batches, more than {self.total_steps}")
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
-        getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)(self, plain)
-        self.param_groups = [Group(group) for group in self.param_groups]
-        self._group_of = {id(p): group for group in self.param_groups for p in group["params"]}
-        for state in self.state.values():  # torch has made numbers of it
-            if "dead" in state:
-                state["dead"] = state["dead"].bool()
-        self.k, self.observed, self.hidden = own["k"], own["observed"], set(own["hidden"])
-        self.window = own.get("window") or self.window  # states of earlier versions lack it
-        self.adam_lr = own.get("adam_lr") or self.adam_lr
-        self.moments, self.residuals, self._unit_maps = {}, {}, {}
-        for name, tensors in own["moments"].items():
-            self.moments[name] = self.layers[name].preconditioner(**self._moved(name, tensors))
-        for name, tensors in own["residuals"].items():
-            self.residuals[name] = LowRank(**self._moved(name, tensors))
-        for name, (scale, window) in own["steps"].items():
-            step = self.observer.steps[name]
-            step.scale, step.window = (T.to(step.scale.device).clone() for T in (scale, window))
+        inspect.unwrap(Optimizer.load_state_dict)(self, plain)
+        self._take_groups()
+        self.k, self.observed = own["k"], own["observed"]
+        self.window, self.adam_lr = own["window"], own["adam_lr"]
+        for name, block in self.blocks.items():
+            block.load(own["blocks"][name])
+        for name, step in self.observer.steps.items():
+            step.scale, step.window = (T.to(step.scale.device).clone() for T in own["steps"][name])
         if self.removal is not None:
-            self.removal.restore(own["removal"])
+            self.removal.load(own["removal"])
         self._prepare()
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be copied: hooks tie it to one model."""
         raise InputError("a BCD cannot be copied or pickled: copy its state_dict().")
-
-    def _moved(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Move tensors to the device of a layer's weights."""
-        return {key: T.to(self.layers[name].weight.device) for key, T in tensors.items()}

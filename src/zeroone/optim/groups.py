@@ -18,28 +18,15 @@ SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
-    """A group of parameters with its settings; wrong ones are refused, as are learning rates."""
+    """A group of parameters with its settings; says why schedulers find no learning rate."""
 
     def __missing__(self, key: str) -> Any:
-        _refuse_rate(key)
+        if key in ("lr", "initial_lr"):
+            raise InputError(
+                "BCD has no learning rate to schedule: its steps fall over total_steps by "
+                "themselves, and a group's move and head_step may be changed at any time."
+            )
         raise KeyError(key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        _refuse_rate(key)
-        if key in SETTINGS:
-            check_group(self | {key: value})
-            value = value if isinstance(value, str) else float(value)
-        elif key not in ("params", "param_names", "adam"):
-            raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
-        super().__setitem__(key, value)
-
-
-def _refuse_rate(key: str) -> None:
-    if key in ("lr", "initial_lr"):
-        raise InputError(
-            "BCD has no learning rate to schedule: its steps fall over total_steps by themselves, "
-            "and a group's 'move' and 'head_step' may be changed at any time."
-        )
 
 
 def inner_model(model: nn.Module) -> nn.Module:
@@ -74,53 +61,45 @@ def find_layers(model: nn.Module) -> dict[str, LayerKind]:
 
 def check_group(group: dict[str, Any]) -> None:
     """Check a group's settings."""
-    if group.get("adam"):
-        return
+    for key in group.keys() - {"params", "adam", *SETTINGS}:
+        raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
     for name in ("move", "head_step"):
-        not_negative(name, group.get(name, 0))
-    positive("damping", group.get("damping", 1))
-    one_of("weights", group.get("weights", "real"), WEIGHTS)
+        group[name] = not_negative(name, group[name])
+    group["damping"] = positive("damping", group["damping"])
+    one_of("weights", group["weights"], WEIGHTS)
 
 
 def sort_parameters(
     model: nn.Module, layers: dict[str, LayerKind], given: list[dict[str, Any]], *, strict: bool
 ) -> list[dict[str, Any]]:
     """Return groups: those given with their own settings, other W blocks, and the rest."""
-    names = {id(p): name for name, p in model.named_parameters()}
     for name, p in model.named_parameters():
         if not p.is_floating_point():
             raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
-        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
-            raise InputError(f"{name} is {p.dtype}: keep parameters in float32, use autocast.")
-    blocks = {
-        id(p): p
-        for kind in layers.values()
-        for p in (kind.weight, kind.bias)
-        if p is not None and p.requires_grad
-    }
+    trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
+    for p, name in trained.items():
+        if p.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                f"{name} is {p.dtype}: BCD trains float32 and float64; for bfloat16, use autocast."
+            )
+    both = [p for kind in layers.values() for p in (kind.weight, kind.bias)]
+    blocks = {p: trained[p] for p in both if p is not None and p in trained}
+    rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
-        for key in group.keys() - {"params", *SETTINGS}:
-            raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
-        if "params" not in group:
-            raise InputError("a group needs its params.")
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
-            if blocks.pop(id(p), None) is None:
-                name = names.get(id(p), "a parameter")
+            if blocks.pop(p, None) is None:
+                name = trained.get(p, "a parameter")
                 raise InputError(f"{name} is not a trainable W block, or is in two groups.")
         groups.append({**group, "params": params})
-    _check_biases(layers, groups)
     if blocks:
-        groups.append({"params": list(blocks.values())})
-    known = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in known]
-    if rest and strict:
-        listed = ", ".join(names[id(p)] for p in rest)
-        raise InputError(f"strict: {listed} have no W block.")
+        groups.append({"params": list(blocks)})
     if rest:
-        listed = ", ".join(names[id(p)] for p in rest)
+        listed = ", ".join(trained[p] for p in rest)
+        if strict:
+            raise InputError(f"strict: {listed} have no W block.")
         LOG.warning(
             "Adam trains parameters without a W block: %s (strict=True refuses them).", listed
         )
@@ -128,15 +107,6 @@ def sort_parameters(
     if not groups:
         raise InputError("the model has no trainable parameters.")
     return groups
-
-
-def _check_biases(layers: dict[str, LayerKind], groups: list[dict[str, Any]]) -> None:
-    """Refuse a bias in a group without its weight, whose settings it has."""
-    for group in groups:
-        here = {id(p) for p in group["params"]}
-        for name, kind in layers.items():
-            if id(kind.bias) in here and id(kind.weight) not in here:
-                raise InputError(f"the bias of {name} belongs in the group of its weight.")
 
 
 def default_damping(total_steps: int | None) -> float:

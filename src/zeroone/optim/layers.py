@@ -203,10 +203,9 @@ class ConvKind(LayerKind):
 
 
 @register_layer(nn.Embedding)
-class EmbeddingKind(LayerKind):
+class EmbeddingKind(LinearKind):
     """An embedding: a dense layer on one-hot tokens, whose columns are the rows of its weight."""
 
-    unit_dim = -1
     preconditioner = Diagonal
 
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
@@ -223,7 +222,3 @@ class EmbeddingKind(LayerKind):
 
     def tell_sizes(self) -> None:  # noqa: D102
         self.module.num_embeddings, self.module.embedding_dim = self.weight.shape
-
-    def columns_of(self, values: Tensor) -> Tensor:
-        """Return zeros: tokens are inputs, not units."""
-        return values.new_zeros(len(self.weight))

@@ -7,7 +7,7 @@ compiled or not.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -16,6 +16,7 @@ from zeroone.nn.step import Step
 from zeroone.optim.layers import LayerKind
 from zeroone.utils.checks import InputError
 
+Value = TypeVar("Value")
 SCALE_MEMORY = 0.9  # the weight of the past in a unit's running variance
 APART = 0.5  # the initial spread of thresholds, relative to the units' scales
 CONSTANT = 1e-12  # a unit with no more variance than this counts as constant
@@ -60,8 +61,10 @@ class Seen:
 class Observer:
     """Hooks on the layers and the steps of a model, attached while a batch is observed."""
 
-    def __init__(self, layers: dict[str, LayerKind], steps: dict[str, Step]) -> None:
-        self.layers, self.steps = layers, steps
+    def __init__(
+        self, model: nn.Module, layers: dict[str, LayerKind], steps: dict[str, Step]
+    ) -> None:
+        self.model, self.layers, self.steps = model, layers, steps  # the model as it is called
         self.seen: dict[str, Seen] = {}
         self._step_nodes: list[Any] = []
         self._widths: dict[str, int] = {}  # the number of units that each Step saw in this batch
@@ -88,6 +91,13 @@ class Observer:
         for name, module in self.steps.items():
             hook = self._step_hook(name)
             self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        # Compiled code skips hooks: until they are removed, compiled modules run eagerly.
+        for part in self.model.modules():
+            plain = part._modules.get("_orig_mod")
+            if plain is not None:  # torch.compile(part)
+                self._handles.append(_Replaced(part, "forward", plain.__call__))
+            elif part._compiled_call_impl is not None:  # part.compile()
+                self._handles.append(_Replaced(part, "_compiled_call_impl", None))
 
     def detach(self) -> None:
         """Remove all hooks and discard what was seen."""
@@ -124,34 +134,21 @@ class Observer:
                 sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
                 seen.sums = sums if seen.sums is None else seen.sums + sums
                 seen.count += count
-            if kind.groups == 1:  # the map mixes units, and groups have different columns
-                look_back = self._look_back(seen.residuals, kind, numbers, total, heavy)
-                output.register_hook(look_back)  # type: ignore[no-untyped-call]
+            if kind.groups > 1:  # the map mixes units, and groups have different columns
+                return
+            residuals = seen.residuals  # a hook that knew ``seen`` would keep the graph alive
 
-        return look
+            def look_back(residual: Tensor) -> None:
+                rows, samples = kind.residual_rows(residual.detach(), numbers, total)
+                rows = rows.to(dtype)
+                if heavy is not None:
+                    # The residual of a sample with weight w is w times as large. Divided by
+                    # sqrt(w), its square counts w times.
+                    often = heavy[samples.to(heavy.device)].to(rows)
+                    rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
+                residuals.append(rows)
 
-    def _look_back(
-        self,
-        residuals: list[Tensor],
-        kind: LayerKind,
-        numbers: Tensor,
-        total: int,
-        heavy: Tensor | None,
-    ) -> Any:
-        """Make a hook that keeps some of a layer's residuals; ``BCD.step`` shares them among ranks.
-
-        The residual of a sample with weight w is w times as large. Divided by sqrt(w), its square
-        counts w times. The hook must not refer to the list's owner, or the graph keeps itself
-        alive.
-        """
-
-        def look(residual: Tensor) -> None:
-            rows, samples = kind.residual_rows(residual.detach(), numbers, total)
-            rows = rows.to(kind.weight.dtype)
-            if heavy is not None:
-                often = heavy[samples.to(heavy.device)].to(rows)
-                rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
-            residuals.append(rows)
+            output.register_hook(look_back)  # type: ignore[no-untyped-call]
 
         return look
 
@@ -214,6 +211,18 @@ class Observer:
         return total
 
 
+class _Replaced:
+    """Gives an attribute another value until it is removed, as a hook is."""
+
+    def __init__(self, module: nn.Module, name: str, value: Any) -> None:
+        self._before = module, name, getattr(module, name)
+        setattr(module, name, value)
+
+    def remove(self) -> None:
+        """Restore the value."""
+        setattr(*self._before)
+
+
 def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[Any, float]]:
     """Yield the layers whose outputs a node adds up, nearest first, each with its factor."""
     queue = [(node, 1.0)]
@@ -244,9 +253,7 @@ def first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Compute in the tensors' own dtypes, even inside autocast."""
     known = torch.amp.is_autocast_available(device_type)
-    if not (known and torch.is_autocast_enabled(device_type)):
-        return nullcontext()
-    return torch.autocast(device_type, enabled=False)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 def _below(nodes: list[Any]) -> Iterator[Any]:
@@ -306,30 +313,24 @@ def places_in_batch(n: int, known: Tensor | None) -> tuple[Tensor, int]:
 
     Unless the places are ``known``, each rank holds one slice, in the order of the ranks.
     """
-    if world_size() == 1:
-        return torch.arange(n), n
-    counts = gathered_counts(n)
-    if known is not None and len(known) == n:
-        return known, sum(counts)
-    return sum(counts[: distributed.get_rank()]) + torch.arange(n), sum(counts)
-
-
-def gathered_counts(n: int) -> list[int]:
-    """Return every process's n."""
-    backend = distributed.get_backend()
-    device = "cuda" if "nccl" in backend and "gloo" not in backend else "cpu"
-    counts = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world_size())]
-    distributed.all_gather(counts, torch.tensor([n], device=device))
-    return [int(count) for count in counts]
+    counts = _of_all_ranks(n)
+    if known is None or len(known) != n or len(counts) == 1:
+        rank = distributed.get_rank() if len(counts) > 1 else 0
+        known = sum(counts[:rank]) + torch.arange(n)
+    return known, sum(counts)
 
 
 def gathered(rows: Tensor) -> Tensor:
     """Concatenate the rows (groups, rows, columns) of all processes, in the order of ranks."""
     if world_size() == 1:
         return rows
-    counts = gathered_counts(rows.shape[1])
-    padded = rows.new_zeros(rows.shape[0], max(counts), rows.shape[2])
-    padded[:, : rows.shape[1]] = rows
-    everyone = [torch.empty_like(padded) for _ in counts]
-    distributed.all_gather(everyone, padded)
-    return torch.cat([part[:, :n] for part, n in zip(everyone, counts, strict=True)], dim=1)
+    return torch.cat([part.to(rows.device) for part in _of_all_ranks(rows.cpu())], dim=1)
+
+
+def _of_all_ranks(value: Value) -> list[Value]:
+    """Return every process's value, in the order of ranks."""
+    if world_size() == 1:
+        return [value]
+    everyone = [value] * world_size()
+    distributed.all_gather_object(everyone, value)
+    return everyone

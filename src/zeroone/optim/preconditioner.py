@@ -15,10 +15,9 @@ Units that serve the same scores receive similar residuals E, so E has few stron
 docs/stochastic.md derives it from the V block.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -39,86 +38,30 @@ class Solution:
     """The W block's solution -G for the gradients of one layer, not yet formed as a matrix.
 
     change: the mean square change of each unit's pre-activations that G predicts, (groups, units)
-    dense: what multiplies the gradient, broadcast to (groups, units, columns)
+    grad, dense: G's dense part is their product, (groups, units, columns) by what it broadcasts
     left, right: the low-rank part of G, (groups, units, r) and (groups, columns, r)
     bias: the bias's part, (groups, units), or None
+    far_mean: the mean of inputs far from 0, where the bias's part does not contain what G does to
+        the mean: it makes up for the change of the weights as it was rounded
     """
 
     change: Tensor
+    grad: Tensor
     dense: Tensor
     left: Tensor
     right: Tensor
     bias: Tensor | None
+    far_mean: Tensor | None = None
 
-    def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:
+    def add_to(self, W: Tensor, offset: Tensor | None, size: Tensor) -> None:
         """Add size * G to W and size * bias to the offset, with one size per unit."""
-        each = size[:, :, None]
-        W.addcmul_(grad, each * self.dense)
+        each, before = size[:, :, None], W if self.far_mean is None else W.clone()
+        W.addcmul_(self.grad, each * self.dense)
         W.baddbmm_(self.left * each, self.right.mT)
         if offset is not None and self.bias is not None:
             offset.addcmul_(self.bias, size)
-
-
-@dataclass
-class CentredSolution(Solution):
-    """The solution for inputs far from 0, where sums with a mean would cancel.
-
-    centred: C, which ``dense`` multiplies in place of the gradient
-    mean: m; the bias makes up for what the change of the weights, as it was rounded, does to it
-    """
-
-    centred: Tensor
-    mean: Tensor
-
-    def add_to(self, W: Tensor, offset: Tensor | None, grad: Tensor, size: Tensor) -> None:  # noqa: ARG002, D102
-        before = W.clone()
-        super().add_to(W, None, self.centred, size)
-        if offset is not None and self.bias is not None:
-            shift = ((W - before) @ self.mean[:, :, None])[:, :, 0]
-            offset.addcmul_(self.bias, size).sub_(shift)
-
-
-@dataclass
-class Preconditioner(ABC):
-    """Running moments of a layer's inputs; a checkpoint keeps ``tensors``."""
-
-    # The axes of stored tensors: groups, columns, rank.
-    AXES: ClassVar[dict[str, str]] = {"mean": "gc"}
-
-    mean: Tensor  # of each input, (groups, columns); 0 if the layer has no bias
-
-    @classmethod
-    @abstractmethod
-    def observe(
-        cls,
-        rows: Tensor,
-        past: "Self | None",
-        k: int,
-        *,
-        centre: bool,
-        weights: Tensor | None = None,
-    ) -> Self:
-        """Return the moments after observation k; ``weights`` say how often each row counts."""
-
-    @abstractmethod
-    def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
-        """Solve the W block for gradients (groups, units, columns) and (groups, units)."""
-
-    @abstractmethod
-    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
-        """Return some rows of the first group's (Q + delta I)^-1, (len(columns), all columns)."""
-
-    @abstractmethod
-    def inverse_diagonal(self, damping: float) -> Tensor:
-        """Return the diagonal of (Q + delta I)^-1, (groups, columns)."""
-
-    @abstractmethod
-    def select(self, columns: Tensor) -> Self:
-        """Return the moments of some columns."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+            if self.far_mean is not None:
+                offset.sub_(((W - before) @ self.far_mean[:, :, None])[:, :, 0])
 
 
 @dataclass(frozen=True)
@@ -156,15 +99,27 @@ class UnitMap:
 
 
 @dataclass
-class LowRank(Preconditioner):
+class Moments:
+    """Running moments, made of tensors alone.
+
+    mean: of each input, (groups, columns); 0 if the layer has no bias
+    """
+
+    mean: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name, for a checkpoint."""
+        return {name: T for name, T in vars(self).items() if isinstance(T, Tensor)}
+
+
+@dataclass
+class LowRank(Moments):
     """Q by its strongest directions, for each group of a grouped convolution.
 
     basis: the directions P, (groups, columns, rank)
     strength: the variances s along them, (groups, rank)
     total: the sum of the variances of all inputs, (groups,)
     """
-
-    AXES: ClassVar = {"mean": "gc", "basis": "gcr", "strength": "gr", "total": "g"}
 
     basis: Tensor
     strength: Tensor
@@ -181,10 +136,11 @@ class LowRank(Preconditioner):
         centre: bool,
         weights: Tensor | None = None,
     ) -> Self:
-        """Update the moments from inputs (groups, samples, columns).
+        """Return the moments after observation k, of inputs (groups, samples, columns).
 
         The strongest directions of the running covariance are those of a stack: the past directions
-        times their standard deviations, and the new rows.
+        times their standard deviations, and the new rows. ``weights`` say how often each row
+        counts; without ``centre`` the mean stays 0.
         """
         n, columns = rows.shape[1:]
         keep = 0.0 if past is None else memory(k)
@@ -245,9 +201,7 @@ class LowRank(Preconditioner):
         """
         if bias_grad is not None and self.far:
             C = grad - bias_grad[:, :, None] * self.mean[:, None]
-            plain = self.solve(C, None, damping)
-            parts = (plain.change, plain.dense, plain.left, plain.right)
-            return CentredSolution(*parts, bias_grad, C, self.mean)
+            return replace(self.solve(C, None, damping), bias=bias_grad, far_mean=self.mean)
         inverse = self.damped(damping, bias=bias_grad is not None)
         along = grad @ inverse.right
         squares = torch.linalg.vector_norm(grad, dim=2).square_()
@@ -261,7 +215,8 @@ class LowRank(Preconditioner):
         if bias_grad is not None:
             torch.mul(bias_grad, -inverse.c, out=left[:, :, -1])
         change = (along.square_() @ inverse.gains)[:, :, 0].addcmul_(squares, inverse.tail_gain)
-        return Solution(change.clamp_min_(0), inverse.c[:, :, None], left, inverse.right, bias)
+        dense = inverse.c[:, :, None]
+        return Solution(change.clamp_min_(0), grad, dense, left, inverse.right, bias)
 
     def unit_map(self, damping: float, scale: Tensor) -> "UnitMap":
         """Return (Q + delta I)^-1 up to a factor, as a map of unscaled residuals.
@@ -276,13 +231,15 @@ class LowRank(Preconditioner):
         left = torch.where(varies, weighted / torch.where(varies, each, 1), 0)
         return UnitMap(left, self.basis * each)
 
-    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
+    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:
+        """Return some rows of the first group's (Q + delta I)^-1, (len(columns), all columns)."""
         inverse = self.damped(damping)
         rows = (self.basis[0, columns] * inverse.w[0]) @ self.basis[0].T
         rows[torch.arange(len(columns)), columns] += inverse.c[0, 0]
         return rows
 
-    def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
+    def inverse_diagonal(self, damping: float) -> Tensor:
+        """Return the diagonal of (Q + delta I)^-1, (groups, columns)."""
         inverse = self.damped(damping)
         return inverse.c + (self.basis.square() * inverse.w).sum(dim=2)
 
@@ -298,49 +255,30 @@ class LowRank(Preconditioner):
 
 
 @dataclass
-class Diagonal(Preconditioner):
+class Diagonal(Moments):
     """Q of one-hot inputs: nearly the diagonal of the tokens' frequencies.
 
     frequency: of each token, (1, tokens)
     """
 
-    AXES: ClassVar = {"mean": "gc", "frequency": "gc"}
-
     frequency: Tensor
 
     @classmethod
-    def observe(
-        cls,
-        rows: Tensor,
-        past: "Self | None",
-        k: int,
-        *,
-        centre: bool,  # noqa: ARG003
-        weights: Tensor | None = None,  # noqa: ARG003
-    ) -> Self:
+    def observe(cls, rows: Tensor, past: "Self | None", k: int, **_options: Any) -> Self:
         """Update the frequencies from each token's count, ``rows``, (1, 1, tokens)."""
         fresh = rows[:, 0] / rows.sum().clamp_min(1)
         frequency = fresh if past is None else past.frequency.lerp(fresh, 1 - memory(k))
         return cls(torch.zeros_like(frequency), frequency)
 
-    def _inverse(self, damping: float) -> Tensor:
-        return 1 / (self.frequency + damping * self.frequency.sum())
-
     def solve(self, grad: Tensor, bias_grad: Tensor | None, damping: float) -> Solution:
         """Solve for each token's column separately."""
-        c = self._inverse(damping)
+        c = 1 / (self.frequency + damping * self.frequency.sum())
         none = grad.new_zeros(1, grad.shape[1], 0), grad.new_zeros(1, grad.shape[2], 0)
         change = grad.square() @ (self.frequency * c.square())[:, :, None]
-        return Solution(change[:, :, 0], c[:, None], *none, bias_grad)
+        return Solution(change[:, :, 0], grad, c[:, None], *none, bias_grad)
 
-    def inverse_rows(self, damping: float, columns: Tensor) -> Tensor:  # noqa: D102
-        return torch.diag_embed(self._inverse(damping)[0])[columns]
 
-    def inverse_diagonal(self, damping: float) -> Tensor:  # noqa: D102
-        return self._inverse(damping)
-
-    def select(self, columns: Tensor) -> Self:  # noqa: D102
-        return type(self)(self.mean[:, columns], self.frequency[:, columns])
+Preconditioner = LowRank | Diagonal
 
 
 def _eigh(gram: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,10 @@
-"""Remove units from a model while BCD trains it, by ``keep`` or ``lam``."""
+"""The l2,0 penalty in stochastic BCD: units leave a model while it trains, by ``keep`` or ``lam``.
+
+In the W block's own metric M = R^-1, the prox of the l2,0 penalty would search all sets of columns.
+We take its greedy form: the units that are cheapest to remove leave, and the remaining columns
+change so that the whole set costs least. This has a closed form (optimal brain surgeon, Hassibi and
+Stork 1993, here for whole columns).
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,22 +12,48 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from zeroone.optim.graph import INPUT, UnitGraph, evaluating, unit_graph
-from zeroone.optim.pruning import (
-    BEGIN,
-    END,
-    EVENTS,
-    RIDGE,
-    empty_columns,
-    kept_share,
-    removal_costs,
-)
+from zeroone.optim.graph import INPUT, UnitGraph, unit_graph
+from zeroone.optim.preconditioner import LowRank
 from zeroone.utils.checks import InputError, not_negative, share
 
 if TYPE_CHECKING:
     from zeroone.optim.bcd import BCD
+    from zeroone.optim.w_block import WBlock
 
+BEGIN, END = 0.1, 0.6  # the part of the training in which units leave
+EVENTS = 40  # the number of removals in a training, if units left throughout
+RIDGE = 8.0  # damping of M, times the mean variance of the inputs
+KEPT = ("units", "widths", "typical")  # in a checkpoint
 PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "scale")
+
+
+def kept_share(keep: float, progress: float) -> float:
+    """Return the share of units to keep now: from 1 to ``keep``, fast first, then slower.
+
+    This is the cubic schedule of Zhu and Gupta (2017).
+    """
+    t = min(max((progress - BEGIN) / (END - BEGIN), 0.0), 1.0)
+    return keep + (1 - keep) * (1 - t) ** 3
+
+
+def removal_costs(W: Tensor, diagonal: Tensor) -> Tensor:
+    """For each column j: min tr(D M D^T) over changes D of W that empty it, ||W_j||^2 / R_jj.
+
+    tr(D M D^T) is the mean square change of the pre-activations, with the damping's ridge.
+    ``diagonal`` is that of R = M^-1.
+    """
+    return W.square().sum(dim=0) / diagonal.clamp_min(1e-30)
+
+
+def without(W: Tensor, R_gone: Tensor, gone: Tensor) -> Tensor:
+    """Solve min tr((X - W) M (X - W)^T) over X with empty columns ``gone``, M = R^-1.
+
+    The other columns take over as much as they can: X = W - W_gone (R_gone,gone)^-1 R_gone, where
+    ``R_gone`` has the rows ``gone`` of R.
+    """
+    X: Tensor = W - W[:, gone] @ torch.linalg.solve(R_gone[:, gone], R_gone)
+    X[:, gone] = 0
+    return X
 
 
 class Removal:
@@ -35,10 +67,10 @@ class Removal:
         if bcd.total_steps is None:
             raise InputError("lam and keep need to know when the training ends: total_steps.")
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
-        self.units = {name: torch.arange(kind.n_units) for name, kind in bcd.layers.items()}
+        self.units = {name: torch.arange(b.kind.n_units) for name, b in bcd.blocks.items()}
         self.widths: dict[str, int] = {}  # each layer's initial number of removable units
         self.typical: dict[str, float] = {}  # the least mean cost of a unit so far, by layer
-        self.graph: UnitGraph | None = None
+        self.graph = UnitGraph()
         self._inputs: Any = None
         self._handle: Any = bcd.model.register_forward_pre_hook(self._remember, with_kwargs=True)
 
@@ -66,37 +98,21 @@ class Removal:
             return
         if self._inputs is None:
             raise InputError("keep and lam probe the model: call it, not only its parts.")
-        self.graph = unit_graph(self.bcd.model, self.bcd.layers, self._inputs)
-        done: set[int] = set()
+        layers = {name: block.kind for name, block in self.bcd.blocks.items()}
+        self.graph = unit_graph(self.bcd.model, layers, self._inputs)
+        done, costs = torch.empty(0, dtype=torch.long), self._label_costs()
         gone: list[Tensor] = []
-        costs = self._label_costs()
         for name, labels in reversed(self.graph.units.items()):
-            own = torch.tensor(
-                [x for x in sorted(set(labels.tolist())) if x >= 0 and x not in done],
-                dtype=torch.long,
-            )
-            done.update(own.tolist())
+            own = torch.unique(labels[(labels >= 0) & ~torch.isin(labels, done)])
+            done = torch.cat([done, own])
             self.widths.setdefault(name, len(own))
             if len(own):
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:
             self._remove(torch.cat(gone))
-            self._check_sizes()
         if self.lam:
-            for name in self.graph.columns:
-                self._empty_inputs(name)
-
-    def _check_sizes(self) -> None:
-        """Refuse a model in which something still has its old size."""
-        args, kwargs = self._inputs
-        try:
-            with torch.no_grad(), evaluating(self.bcd.model):
-                self.bcd.model(*args, **kwargs)
-        except RuntimeError as error:
-            said = str(error).split("\n")[0].rstrip(".")
-            raise InputError(
-                f"keep and lam: a part of the model has its old size: {said}."
-            ) from error
+            for block in self.bcd.blocks.values():
+                self._empty_inputs(block)
 
     def _leaving(self, name: str, costs: Tensor) -> Tensor:
         """Return the indices of a layer's units that leave now."""
@@ -121,143 +137,119 @@ class Removal:
         gone[costs.argmax()] = False
         return gone.nonzero().flatten()
 
-    def _column_costs(self, name: str) -> Tensor:
+    def _column_costs(self, block: "WBlock") -> Tensor:
         """Return the cost of each column; changes of hidden units are relative to their scales."""
-        bcd, kind = self.bcd, self.bcd.layers[name]
-        # Projected weights have zeros, whose removal seems to cost nothing.
-        W = kind.matrix(bcd.state[kind.weight].get("latent", kind.weight.data))
-        if name in bcd.hidden:
-            W = W / bcd.state[kind.weight]["variance"].view(*W.shape[:2], 1).clamp_min(1e-12).sqrt()
-        diagonal = bcd.moments[name].inverse_diagonal(RIDGE / W.shape[2])
+        assert isinstance(block.moments, LowRank)
+        # Not projected weights: they have zeros, whose removal seems to cost nothing.
+        W = block.kind.matrix(block.trained[0])
+        if block.hidden and block.variance is not None:
+            W = W / block.variance.view(*W.shape[:2], 1).clamp_min(1e-12).sqrt()
+        diagonal = block.moments.inverse_diagonal(RIDGE / W.shape[2])
         costs = [removal_costs(w, d) for w, d in zip(W, diagonal, strict=True)]
         return torch.cat(costs).double().cpu()
 
     def _label_costs(self) -> Tensor:
         """Return the cost of each label: the sum over its columns in all layers."""
-        assert self.graph is not None
-        costs = torch.zeros(max(1, self.graph.n_labels), dtype=torch.float64)
-        for name, labels in self.graph.columns.items():
+        n_units = sum(block.kind.n_units for block in self.bcd.blocks.values())
+        costs = torch.zeros(n_units, dtype=torch.float64)
+        for name, block in self.bcd.blocks.items():
+            labels = self.graph.columns.get(name, torch.empty(0, dtype=torch.long))
             used = labels >= 0
-            if name in self.bcd.moments and bool(used.any()):
-                costs.index_add_(0, labels[used], self._column_costs(name)[used])
+            if block.moments is not None and bool(used.any()):
+                costs.index_add_(0, labels[used], self._column_costs(block)[used])
         return costs
 
     def _remove(self, gone: Tensor) -> None:
         """Remove labels from the model and from the optimizer's state."""
-        assert self.graph is not None
-        if not len(gone):
+        for name, labels in self.graph.columns.items():
+            if name not in self.bcd.blocks and (stay := _staying(labels, gone)) is not None:
+                self._resize_between(name, stay, len(labels))
+        for name, block in self.bcd.blocks.items():
+            columns = None
+            if name in self.graph.columns and block.kind.groups == 1:
+                labels = self.graph.columns[name]
+                columns = _staying(labels, gone)
+                self._empty(block, torch.isin(labels, gone).nonzero().flatten())
+            units = _staying(self.graph.units[name], gone)
+            if units is not None or columns is not None:
+                self._resize(block, units, columns)
+
+    def _empty(self, block: "WBlock", columns: Tensor) -> None:
+        """Empty columns of a layer or of its latent weights; the others and the bias compensate."""
+        if not len(columns):
             return
-        for name, kind in self.bcd.layers.items():
-            columns = self.graph.columns.get(name)
-            stay_columns = None
-            if columns is not None and kind.groups == 1:
-                leaving = torch.isin(columns, gone)
-                if bool(leaving.any()):
-                    self._empty(name, leaving.nonzero().flatten())
-                    stay_columns = (~leaving).nonzero().flatten()
-            leaving = torch.isin(self.graph.units[name], gone)
-            stay_units = (~leaving).nonzero().flatten() if bool(leaving.any()) else None
-            if stay_columns is not None or stay_units is not None:
-                self._resize(name, stay_units, stay_columns)
-        for name, labels in self.graph.channels.items():
-            leaving = torch.isin(labels, gone)
-            if bool(leaving.any()):
-                self._resize_between(name, (~leaving).nonzero().flatten())
-
-    def _empty(self, name: str, columns: Tensor) -> None:
-        """Empty columns of a layer, or of its latent weights."""
-        bcd, kind = self.bcd, self.bcd.layers[name]
-        state = bcd.state[kind.weight]
-        weight = state.get("latent", kind.weight.data)
-        bias = state.get("latent_bias", None if kind.bias is None else kind.bias.data)
-        W = kind.matrix(weight)
+        assert isinstance(block.moments, LowRank)
+        weight, bias = block.trained
+        W = block.kind.matrix(weight)
         columns = columns.to(W.device)
-        empty_columns(W[0], bias, bcd.moments[name], RIDGE / W.shape[2], columns)
-        kind.store(weight, W)
-        bcd.project(name)
+        X = without(W[0], block.moments.inverse_rows(RIDGE / W.shape[2], columns), columns)
+        if bias is not None:
+            bias.sub_((X - W[0]) @ block.moments.mean[0])
+        W.copy_(X)
+        block.kind.store(weight, W)
+        block.project()
 
-    def _empty_inputs(self, name: str) -> None:
+    def _empty_inputs(self, block: "WBlock") -> None:
         """Empty the columns of inputs that are not worth their price, for good (for ``lam``)."""
-        assert self.graph is not None
-        bcd, kind = self.bcd, self.bcd.layers[name]
-        group = bcd.group_of(name)
-        if name not in bcd.moments or kind.groups > 1 or group["weights"] == "binary":
+        name, weight = block.name, block.kind.weight
+        binary = block.group["weights"] == "binary"
+        if name not in self.graph.columns or block.kind.groups > 1 or weight.ndim < 2 or binary:
             return
         from_input = (self.graph.columns[name] == INPUT).nonzero().flatten()
-        if not len(from_input) or kind.weight.ndim < 2:
+        if block.moments is None or not len(from_input):
             return
-        size = kind.weight[0, 0].numel()  # columns of one input channel
-        state = bcd.state[kind.weight]
-        dead = state.get("dead", torch.zeros(kind.matrix(kind.weight).shape[2], dtype=torch.bool))
-        costs = self._column_costs(name)[from_input].masked_fill(dead[from_input].cpu(), 0)
-        channels = costs.reshape(-1, size).sum(dim=1)
-        gone = self._unpaid(f"inputs of {name}", channels)
-        if not len(gone):
-            return
-        columns = from_input.reshape(-1, size)[gone].flatten()
-        self._empty(name, columns)
-        dead = dead.clone()
-        dead[columns] = True
-        state["dead"] = dead
+        size = weight[0, 0].numel()  # columns of one input channel
+        dead = torch.zeros(weight[0].numel(), dtype=torch.bool)
+        if block.dead is not None:
+            dead = block.dead.cpu()
+        costs = self._column_costs(block)[from_input].masked_fill(dead[from_input], 0)
+        gone = self._unpaid(f"inputs of {name}", costs.reshape(-1, size).sum(dim=1))
+        if len(gone):
+            columns = from_input.reshape(-1, size)[gone].flatten()
+            self._empty(block, columns)
+            block.dead = dead.index_fill(0, columns, True).to(weight.device)
 
-    def _resize(self, name: str, units: Tensor | None, columns: Tensor | None) -> None:
-        """Shrink a layer, its moments and its state."""
-        bcd, kind = self.bcd, self.bcd.layers[name]
-        device = kind.weight.device
-        units = None if units is None else units.to(device)
-        columns = None if columns is None else columns.to(device)
-        groups, n_before = kind.groups, len(kind.weight)
-        bcd.replace(kind.module, "weight", kind.selected(kind.weight.data, units, columns))
-        state = bcd.state[kind.weight]
-        if state.get("latent") is not None:
-            state["latent"] = kind.selected(state["latent"], units, columns)
+    def _resize(self, block: "WBlock", units: Tensor | None, columns: Tensor | None) -> None:
+        """Shrink a layer to some units and columns."""
+        kind, device = block.kind, block.kind.weight.device
         if units is not None:
-            self.units[name] = self.units[name][units.cpu()]
-            state["variance"] = state["variance"][units]
-            if name in bcd.residuals:
-                bcd.residuals[name] = bcd.residuals[name].select(units)
-            if kind.bias is not None:
-                bcd.replace(kind.module, "bias", kind.bias.data[units].clone())
-            if state.get("latent_bias") is not None:
-                state["latent_bias"] = state["latent_bias"][units].clone()
+            self.units[block.name] = self.units[block.name][units]
+        units, columns = (None if T is None else T.to(device) for T in (units, columns))
+        block.select(units, columns)
+        self.bcd.replace(kind.module, "weight", kind.selected(kind.weight.data, units, columns))
+        if units is not None and kind.bias is not None:
+            self.bcd.replace(kind.module, "bias", kind.bias.data[units])
         kind.tell_sizes()
-        if "dead" in state and columns is not None:
-            state["dead"] = state["dead"][columns.cpu()]
-        if columns is not None:
-            bcd.moments[name] = bcd.moments[name].select(columns)
-        elif groups > 1 and units is not None:  # depthwise: each channel has moments of its own
-            moments = bcd.moments[name]
-            channels = units[:: len(units) // kind.groups] // (n_before // groups)
-            bcd.moments[name] = type(moments)(
-                **{key: T[channels] for key, T in moments.tensors().items()}
-            )
 
-    def _resize_between(self, name: str, stay: Tensor) -> None:
+    def _resize_between(self, name: str, stay: Tensor, n_before: int) -> None:
         """Shrink a module with one entry per unit: BatchNorm, PReLU or Step."""
         module = self.bcd.model.get_submodule(name)
-        n = len(self.graph.channels[name]) if self.graph is not None else 0
         for key in PER_CHANNEL:
             T = getattr(module, key, None)
-            if not isinstance(T, Tensor) or T.ndim == 0 or len(T) != n:
+            if not isinstance(T, Tensor) or T.shape[:1] != (n_before,):
                 continue
-            kept = T.data[stay.to(T.device)].clone()
+            kept = T.data[stay.to(T.device)]
             if isinstance(T, nn.Parameter):
-                state = self.bcd.state[T]
-                for moment, value in state.items():
-                    state[moment] = value[stay.to(T.device)].clone()
+                state = self.bcd.state.get(T, {})
+                state.update({moment: value[stay.to(T.device)] for moment, value in state.items()})
                 self.bcd.replace(module, key, kept)
             else:
                 setattr(module, key, kept)
         for key in ("num_features", "num_parameters"):
-            if hasattr(module, key) and getattr(module, key) > 1:
+            if getattr(module, key, 1) > 1:
                 setattr(module, key, len(stay))
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        units, widths, typical = dict(self.units), dict(self.widths), dict(self.typical)
-        return {"units": units, "widths": widths, "typical": typical}
+        return {name: dict(getattr(self, name)) for name in KEPT}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Continue from ``state()``."""
-        self.units = dict(state["units"])
-        self.widths, self.typical = dict(state["widths"]), dict(state["typical"])
+        for name in KEPT:
+            setattr(self, name, dict(state[name]))
+
+
+def _staying(labels: Tensor, gone: Tensor) -> Tensor | None:
+    """Return the indices of labels that stay; None if all do."""
+    leaving = torch.isin(labels, gone)
+    return (~leaving).nonzero().flatten() if bool(leaving.any()) else None

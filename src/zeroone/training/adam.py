@@ -8,8 +8,14 @@ from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.optim.state_schema import check_form, tensor
-from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes, is_bytes
+from zeroone.training.trainers import (
+    ModuleTrainer,
+    as_bytes,
+    check_form,
+    from_bytes,
+    is_bytes,
+    tensor,
+)
 from zeroone.utils.checks import is_number
 from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.schema import find_fault, is_count, nothing
@@ -32,7 +38,12 @@ class AdamTrainer(ModuleTrainer):
         norms = (nn.BatchNorm1d, nn.BatchNorm2d)
         self.normalises = any(isinstance(module, norms) for module in model.modules())
         fused = next(model.parameters()).device.type in {"cpu", "cuda"}
-        self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=fused)
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(),
+            settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
         self.module = team.wrap(model)
 
     @property
@@ -57,14 +68,20 @@ class AdamTrainer(ModuleTrainer):
         weights: Tensor | None = None,
         share: Share | None = None,
     ) -> Tensor:
-        """Take one step of Adam, at a rate that falls linearly to 0."""
-        rate = self.settings.learning_rate * (1 - self.k / self.n_batches)
-        self.optimizer.param_groups[0]["lr"] = rate
+        """Take one step of Adam, at a rate that may rise first and then falls linearly to 0."""
+        self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * self._share_of_rate()
         self.module.train()
-        scores = super().update(V0, y, rng, weights, share)
+        with torch.autocast(V0.device.type, torch.bfloat16, enabled=self.settings.bf16):
+            scores = super().update(V0, y, rng, weights, share).float()
         self.module.eval()
         self.k += 1
         return scores
+
+    def _share_of_rate(self) -> float:
+        warm = self.settings.warmup * self.n_batches
+        if self.k < warm:
+            return (self.k + 1) / (warm + 1)
+        return (self.n_batches - self.k) / (self.n_batches - warm)
 
     def backward(self, V0: Tensor, y: Tensor, weights: Tensor | None, total: int) -> Tensor:
         """Add up the gradients chunk by chunk; return the scores."""

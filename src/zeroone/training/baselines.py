@@ -26,6 +26,7 @@ from zeroone.utils.records import new_record
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
 USED += ("epochs", "batch", "input_dropout")
+LATER = ("warmup", "weight_decay", "bf16")  # records before them have no such settings
 
 
 def train_baseline(
@@ -87,6 +88,7 @@ def train_baseline(
 def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> dict[str, Any]:
     """Return all settings that count, under the names that records have had since 0.1."""
     flat, own = settings.flat(), asdict(baseline)
+    own = {name: value for name, value in own.items() if value or name not in LATER}
     kept = {name.replace("backbone", "body"): value for name, value in own.items()}
     return {name: flat[name] for name in USED} | {"rival": kept}
 

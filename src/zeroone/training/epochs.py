@@ -232,7 +232,7 @@ class Epochs:
         for rows, weight in self.batch_plan.rows(self.part, rng):
             share = self.part.share(rows, self.team)
             mine = share.of(rows)
-            X = self.part.inputs(mine)
+            X = self.part.inputs(mine, epoch)
             V0 = self.scaling.apply(self.augment.apply(X, rng, share) if self.augment else X)
             V0 = self.batch_plan.drop_inputs(V0, rng, share)
             own = None if weight is None else share.of(weight).to(V0.device)

@@ -1,5 +1,6 @@
 """Features: the outputs of a trained backbone, on which 0/1 layers are trained."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,13 @@ class Features:
     train: NDArray[Any]
     test: NDArray[Any] | None
     record: dict[str, Any]  # of the pretraining
+    views: Sequence[NDArray[Any]] = ()  # of augmented versions of the training inputs
 
     @property
     def summary(self) -> dict[str, Any]:
         """What the record of a run on these features says about the pretraining."""
-        return {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
+        summary = {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
+        return summary | ({"views": len(self.views)} if self.views else {})
 
     def backbone(self, scaling: Scaling) -> Backbone:
         """Return the backbone, for a network whose layers take features with this scaling."""

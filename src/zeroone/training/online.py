@@ -2,15 +2,18 @@
 
 from copy import deepcopy
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from zeroone.nn.heads import HEADS
 from zeroone.nn.inputs import as_array, check_rows, check_weights, check_width
+from zeroone.nn.labels import encode_labels
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
+from zeroone.nn.targets import TargetScaling
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.loop import Status
 from zeroone.training.runs import make_network
@@ -43,9 +46,11 @@ class OnlineLearner:
         self.network, self.settings, self.pieces = network, settings, 0
         self.samples, self.total_weight = 0, 0.0  # of all weighted pieces so far
         codes = network.targets.encode_known(y, network.classes, len(as_array(y)))
-        self.target_scaling = network.targets.scaling(codes, centred=settings.bias)
-        if self.target_scaling is not None and not fresh:
-            self.target_scaling.unfold(network.operators[-1])
+        self.target_scaling = None
+        if network.targets.are_numbers:
+            self.target_scaling = TargetScaling.fit(codes, centred=settings.bias)
+            if not fresh:
+                self.target_scaling.unfold(network.operators[-1])
         widths = None if fresh else [op.n_out for op in network.operators[:-1]]
         self.trainer = BCDTrainer(network, settings.stochastic, None, widths=widths)
 
@@ -62,7 +67,9 @@ class OnlineLearner:
         """Start with a new network; the first piece, X and y, decides how to scale both."""
         dtype = DTYPES[settings.dtype]
         inputs = check_rows(X, dtype)
-        known = HEADS[settings.head].targets.outputs(classes)
+        known = np.asarray(classes).tolist()
+        if HEADS[settings.head].targets.one_class:
+            known = encode_labels(classes, len(known))[1]
         part = Subset(inputs, torch.zeros(len(inputs), dtype=torch.long))
         scaling = fit_scaling(inputs, settings, image)
         task = TrainingData({"train": part}, scaling, known, image=image)

@@ -185,7 +185,7 @@ def train(
         record = new_record("train", settings.describe(), settings.seed)
         record |= {"ranks": {"count": team.size}, "device": settings.device}
         record |= describe(learner, task, outcome, errors, noise)
-        record["network"] = [layer.describe() for layer in network.layers]
+        record["network"] = [str(LayerPlan.of(layer)) for layer in network.layers]
         if task.target_scaling is not None:
             task.target_scaling.fold(network.operators[-1])
         finished = Run(task.whole(network), outcome.status, outcome.reason, record)

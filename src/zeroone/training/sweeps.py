@@ -1,5 +1,6 @@
 """The exact solver as a learner: an iteration is a sweep over all blocks and all samples."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,22 +36,15 @@ class Sweeps:
 
     def start(self) -> dict[str, Any]:
         """Return F by term."""
-        terms = self.solver.terms.weighted(self.solver.settings)
-        return {"F": sum(terms.values()), **terms, "seconds": 0.0}
+        return self.solver.terms() | {"seconds": 0.0}
 
     def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
         """Run one sweep; test for convergence every ``check_every`` sweeps."""
         settings = self.solver.settings
-        sweep = self.solver.sweep()
+        entry = self.solver.sweep()
         for callback in callbacks:
             callback.on_batch(k, 1, 1)
-        entry = self.start() | {
-            "seconds": sweep.seconds,
-            "flipped": sweep.flipped,
-            "moved": sweep.moved,
-            "blocks": sweep.blocks,
-        }
-        if not sweep.finite:
+        if not math.isfinite(entry["F"]):
             return Iteration(entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}"))
         if k % settings.check_every == 0 or k == self.limit:
             residuals = self.solver.residuals()

@@ -7,6 +7,7 @@ by stochastic BCD.
 import gc
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,15 @@ from torch.utils._pytree import tree_map_only
 
 from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
-from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Convolution
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
-from zeroone.optim.state_schema import check_form, tensor
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Share, Team
+from zeroone.utils.schema import find_fault
 
 PROBE = 1000  # samples on which to count flipped bits
 
@@ -256,7 +257,7 @@ class BCDTrainer(ModuleTrainer):
         widths = self._check(state)
         weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
         for link, W in zip(network.links, weights, strict=True):
-            network.replace(link, link.operator.resized(W, widths[link.source]))
+            link.operator.resize(W, widths[link.source])
         self._stale = False
         self._build()
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
@@ -287,6 +288,23 @@ class BCDTrainer(ModuleTrainer):
 
 def _place(i: int) -> str:
     return f"W{i}"
+
+
+def check_form(state: Any, form: Any) -> None:
+    """Refuse a state that does not have a form; see ``find_fault``."""
+    fault = find_fault(state, form)
+    if fault is not None:
+        raise InputError(f"the state does not fit: {fault or 'it'} is missing or of another form.")
+
+
+def tensor(shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Callable[[Any], bool]:
+    """Accept tensors of a shape and, unless it is None, of a dtype."""
+
+    def accepts(value: Any) -> bool:
+        alike = isinstance(value, Tensor) and tuple(value.shape) == tuple(shape)
+        return alike and dtype in (None, value.dtype)
+
+    return accepts
 
 
 def _is_matrix(value: Any) -> bool:

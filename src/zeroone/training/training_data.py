@@ -45,6 +45,7 @@ class Subset:
     sample_weight: Tensor | None = None  # how often each sample counts, 1 on average
     here: Tensor | None = None
     written: str = ""  # the fingerprint of sharded inputs, taken when they were written
+    views: tuple[Rows, ...] = ()  # other versions of X, for training
 
     def rows(self, rows: Tensor | NDArray[Any]) -> "Subset":
         """Select samples by their numbers or by a mask."""
@@ -59,7 +60,8 @@ class Subset:
         if self.here is not None:
             places, found = self._places(numbers)
             places, here = places[found], found.nonzero().flatten()
-        return Subset(select_rows(self.X, places), self.y[numbers], weight, here, written)
+        views = tuple(select_rows(view, places) for view in self.views)
+        return Subset(select_rows(self.X, places), self.y[numbers], weight, here, written, views)
 
     def _places(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of X that hold these samples, and whether each is there at all."""
@@ -78,9 +80,10 @@ class Subset:
             return Share(len(numbers), torch.arange(mine.start, mine.stop))
         return Share(len(numbers), self._places(numbers)[1].nonzero().flatten())
 
-    def inputs(self, numbers: Tensor) -> Tensor:
-        """Return the inputs of samples that this rank holds."""
-        return self.X[numbers if self.here is None else self._places(numbers)[0]]
+    def inputs(self, numbers: Tensor, epoch: int = 0) -> Tensor:
+        """Return the inputs of samples that this rank holds, in the version of an epoch."""
+        X = (self.X, *self.views)[epoch % (1 + len(self.views))]
+        return X[numbers if self.here is None else self._places(numbers)[0]]
 
     def mine(self, team: Team) -> "Subset":
         """Return a rank's samples, whose numbers are ``own_rows``."""
@@ -163,7 +166,10 @@ class TrainingData:
             made = None
             if test is not None and features.test is not None:
                 made = (features.test, test[1])
-            raw, (parts, *_) = parts, _split(features.train, y, made, settings)
+            raw, (parts, *_) = (
+                parts,
+                _split(features.train, y, made, settings, views=features.views),
+            )
             image = None
         part, sharing = parts["train"], ALONE
         if part.here is not None:  # otherwise every rank has all samples
@@ -264,6 +270,7 @@ def _split(
     settings: TrainSettings,
     sample_weight: ArrayLike | Tensor | None = None,
     team: Team = ALONE,
+    views: Sequence[Any] = (),
 ) -> tuple[dict[str, Subset], list[ClassLabel], TargetScaling | None]:
     """Check data; return its parts, the classes and how y is scaled.
 
@@ -277,7 +284,7 @@ def _split(
     else:
         inputs = check_rows(X, dtype)
         codes, classes = targets.encode(y, len(inputs))
-        whole = Subset(inputs, codes)
+        whole = Subset(inputs, codes, views=tuple(check_rows(view, dtype) for view in views))
     if sample_weight is not None:
         checked = check_weights(sample_weight, len(codes))
         whole = replace(whole, sample_weight=checked).rows(checked > 0)
@@ -295,7 +302,9 @@ def _split(
     if test is not None:
         parts["test"] = known_part(*test, classes, whole.X.shape[1], dtype, targets)
     part = parts["train"]
-    scaling = targets.scaling(part.y, part.sample_weight, centred=settings.bias)
+    scaling = None
+    if targets.are_numbers:
+        scaling = TargetScaling.fit(part.y, part.sample_weight, centred=settings.bias)
     parts = {name: replace(x, y=as_learned(x.y, scaling, dtype)) for name, x in parts.items()}
     return parts, classes, scaling
 

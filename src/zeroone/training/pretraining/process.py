@@ -6,12 +6,13 @@ memory-mapped. Files that are already there are used again.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from zeroone.nn.network_file import load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
+from zeroone.training.augment import AUGMENTATIONS, Augment
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import refuse_both, refuse_unfinished
@@ -36,7 +38,7 @@ from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
-from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.records import read_record
 from zeroone.utils.storage import locked
 
@@ -157,18 +159,34 @@ def make_features(
     _check_same(
         folder, network, record, describe_baseline(pretraining.baseline, training), digests, shape
     )
-    parts = {"train": X} if test is None else {"train": X, "test": test[0]}
+    parts: dict[str, Any] = {"train": X} if test is None else {"train": X, "test": test[0]}
+    views = {f"train-{i}": i for i in range(1, 1 + pretraining.views)}
     made = {}
-    for part, inputs in parts.items():
+    for part, inputs in (parts | dict.fromkeys(views, X)).items():
         if not team.is_first:
             team.first_word(None)  # the first rank computes them
         path = folder / f"{part}.npy"
         network.to(find_device(settings.device))
-        made[part] = cached_features(path, network, inputs, callbacks[1])
+        change = _changer(pretraining, settings.seed, views[part], shape) if part in views else None
+        made[part] = cached_features(path, network, inputs, callbacks[1], change)
         if team.is_first:
             team.first_word(None)
     network.to(torch.device("cpu"))
-    return Features(network, made["train"], made.get("test"), record)
+    changed = [made[name] for name in views]
+    return Features(network, made["train"], made.get("test"), record, changed)
+
+
+def _changer(
+    pretraining: PretrainingSettings, seed: int, view: int, image: Shape
+) -> Callable[[Tensor], Tensor]:
+    """Return the augmentation of one view, which draws its own random numbers."""
+    rng = torch.Generator().manual_seed(
+        int(np.random.SeedSequence([seed, view]).generate_state(1)[0])
+    )
+    function = AUGMENTATIONS[pretraining.usual_augment]
+    assert function is not None  # or the settings had refused views
+    augment = Augment(function, image)
+    return lambda X: augment.apply(X, rng, Share(len(X)))
 
 
 def _fit(
@@ -198,12 +216,13 @@ def _keep(
         features.unlink()
     if record["status"] == Status.DIVERGED:
         raise InputError(f"pretraining diverged: {record['reason']}.")
-    (classifier,) = model.operators
+    layers = model.as_layers()
+    classifier = layers[0].operator
     identity = Scaling.identity(classifier.n_inputs, classifier.weight.dtype)
     assert isinstance(model.backbone, nn.Sequential)
     backbone = Backbone(name, image, model.backbone, identity)
     head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
-    network = Network([classifier], head, model.scaling, record["data"]["classes"], backbone)
+    network = Network(layers, head, model.scaling, record["data"]["classes"], backbone)
     Run(network, Status(record["status"]), record["reason"], record).save(folder)
     (folder / STATE).unlink()
 

@@ -4,7 +4,7 @@ A file beside them holds their checksum: features that have changed are computed
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,20 @@ from zeroone.utils.checks import InputError, check_file
 from zeroone.utils.memmap import map_file
 from zeroone.utils.storage import remove_leftovers, replacing
 
+Change = Callable[[Tensor], Tensor]
+
 
 def cached_features(
-    path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback] = ()
+    path: Path,
+    network: Network,
+    X: ArrayLike | Tensor,
+    callbacks: Sequence[Callback] = (),
+    change: Change | None = None,
 ) -> NDArray[Any]:
-    """Read the features of raw inputs from a file, or compute and write them."""
+    """Read the features of raw inputs from a file, or compute and write them.
+
+    ``change`` augments each batch of raw inputs first.
+    """
     backbone = network.backbone
     if backbone is None:
         raise InputError("a network without a backbone has no features.")
@@ -34,7 +43,7 @@ def cached_features(
         found = _read(path, shape)
         if found is None:
             remove_leftovers(path)
-            _compute(path, network, inputs, shape, callbacks)
+            _compute(path, network, inputs, shape, callbacks, change)
             found = _read(path, shape)
     if found is None:
         raise InputError(f"{path} was written but cannot be read.")
@@ -47,6 +56,7 @@ def _compute(
     inputs: Tensor,
     shape: tuple[int, int],
     callbacks: Sequence[Callback],
+    change: Change | None,
 ) -> None:
     dtype = np.float64 if network.dtype == torch.float64 else np.float32
     for callback in callbacks:
@@ -55,7 +65,8 @@ def _compute(
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
         batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
         for done, rows in enumerate(batches, start=1):
-            array[rows] = network.features(network.scaling.apply(inputs[rows])).cpu().numpy()
+            X = inputs[rows] if change is None else change(inputs[rows])
+            array[rows] = network.features(network.scaling.apply(X)).cpu().numpy()
             for callback in callbacks:
                 callback.on_batch(1, done, len(batches))
         array.flush()

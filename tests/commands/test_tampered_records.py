@@ -11,7 +11,7 @@ from bar_images import IMAGE, LAYERS, SMALL, bars, features_of
 from tampering import DEEP, outcome, tampered
 from zeroone import TrainSettings, train
 from zeroone.commands.console import print_results
-from zeroone.commands.report import write_report
+from zeroone.commands.report import report
 from zeroone.data.embedded import load_embedded
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import read_record
@@ -42,7 +42,7 @@ def test_a_record_is_shown_or_refused(run, tmp_path, pytestconfig, beside):
     ends = {"done": 0, "refused": 0}
     for seed in range(n):
         path = written(tampered(whole, random.Random(seed)), tmp_path / "record.json")
-        ends[outcome(lambda p=path: write_report([p], tmp_path / "page.html"), seed)] += 1
+        ends[outcome(lambda p=path: report((p,), out=tmp_path / "page.html"), seed)] += 1
         if outcome(lambda p=path: read_record(p), seed) == "done":
             print_results("title", {"run": read_record(path)})
     assert min(ends.values()) > n / 5

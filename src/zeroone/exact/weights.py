@@ -1,4 +1,4 @@
-"""The penalty of one weight matrix: lam * (number of non-zero columns) + gamma/2 * ||W||^2.
+"""The W_i block: proximal gradient steps on Phi + lam ||.||_{2,0}  (Algorithm 1, label ses).
 
 A column of W_i is what one unit of the layer below feeds forward, so that a zero column makes the
 unit superfluous. Columns may come in groups (the entries of one kernel): then ``group`` consecutive
@@ -11,8 +11,6 @@ import math
 import torch
 from torch import Tensor
 
-from zeroone.nn.operators import Operator
-
 
 def column_norms(W: Tensor, group: int = 1, n_free: int = 0) -> Tensor:
     """Return the norm of each unit's column or group of columns, without free columns."""
@@ -24,11 +22,6 @@ def active_columns(W: Tensor, group: int = 1, n_free: int = 0) -> Tensor:
     """Return a mask of the columns with a non-zero entry, however small, without free columns."""
     in_column = (W[:, : W.shape[1] - n_free] != 0).any(dim=0)
     return in_column.reshape(-1, group).any(dim=1)
-
-
-def l20(op: Operator) -> int:
-    """Return ||W||_{2,0}, the number of non-zero columns."""
-    return int(active_columns(op.weight, op.group, op.n_free).sum())
 
 
 def prox_l20(H: Tensor, beta: float, lam: float, group: int = 1, n_free: int = 0) -> Tensor:
@@ -44,6 +37,57 @@ def prox_l20(H: Tensor, beta: float, lam: float, group: int = 1, n_free: int = 0
     if n_free:
         keep = torch.cat([keep, keep.new_ones(n_free)])
     return H * keep
+
+
+def phi_gradient(
+    W: Tensor, W0: Tensor, gram: Tensor, cross: Tensor, tau: float, gamma: float
+) -> Tensor:
+    """Return the gradient at W of Phi(W) = tau/2 ||U - V W^T||^2 + gamma/2 ||W||^2.
+
+    (Label Int3-Wi-obj.) Around weights W0, whose residual is R = U - V W0^T, it needs only the sums
+    ``gram`` = V^T V and ``cross`` = R^T V: further steps take no pass over the samples, and nothing
+    large cancels.
+    """
+    if W is W0:  # the first step needs no product
+        return gamma * W - tau * cross
+    return tau * ((W - W0) @ gram - cross) + gamma * W
+
+
+def lipschitz(gram: Tensor, tau: float, gamma: float) -> float:
+    """Return tau ||V||_2^2 + gamma, the Lipschitz constant of Phi's gradient (before Theorem 2)."""
+    if not bool(gram.isfinite().all()):  # F will not be finite either
+        return math.inf
+    return tau * float(torch.linalg.eigvalsh(gram.double())[-1]) + gamma
+
+
+def pgm(
+    W0: Tensor,
+    gram: Tensor,
+    cross: Tensor,
+    *,
+    tau: float,
+    gamma: float,
+    lam: float,
+    beta: float,
+    steps: int,
+    group: int = 1,
+    n_free: int = 0,
+) -> Tensor:
+    """Take ``steps`` proximal gradient steps from W0 towards min Phi(W) + lam ||W||_{2,0}.
+
+    W <- Prox_{beta lam ||.||_{2,0}}(W - beta grad Phi(W))   (label P-CW-l)
+
+    For beta < 1/``lipschitz`` no step raises the sum (Theorem 3); the printed beta comes without
+    that guarantee. The steps end early at a fixed point.
+    """
+    W = W0
+    for _ in range(steps):
+        gradient = phi_gradient(W, W0, gram, cross, tau, gamma)
+        moved = prox_l20(W - beta * gradient, beta, lam, group, n_free)
+        if torch.equal(moved, W):
+            break
+        W = moved
+    return W
 
 
 def stationarity(

@@ -1,0 +1,192 @@
+"""The W block of one layer: what BCD has seen of the layer, and the step that it takes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zeroone.optim.layers import LayerKind
+from zeroone.optim.observer import SCALE_MEMORY, Seen, gathered
+from zeroone.optim.preconditioner import LowRank, Preconditioner, UnitMap
+from zeroone.optim.projection import project
+from zeroone.utils.checks import InputError
+
+RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
+KEPT = ("hidden", "variance", "latent", "latent_bias", "dead")  # in a checkpoint, as they are
+HEAD_END = 0.1  # the step of the last layer falls to this share
+
+
+class DivergedError(InputError):
+    """A layer's outputs are no longer finite."""
+
+
+class WBlock:
+    """A layer's weights and bias."""
+
+    group: dict[str, Any]  # the optimizer's group of the weights, with their settings
+
+    def __init__(self, name: str, kind: LayerKind) -> None:
+        self.name, self.kind = name, kind
+        self.hidden = False  # whether a Step comes after the layer
+        self.moments: Preconditioner | None = None  # of the inputs; None until one is observed
+        self.residuals: LowRank | None = None  # second moments of a hidden layer's residuals
+        self.variance: Tensor | None = None  # of each unit's outputs
+        self.latent: Tensor | None = None  # the real weights that few-valued ones are made of
+        self.latent_bias: Tensor | None = None
+        self.dead: Tensor | None = None  # which columns stay empty, for ``lam``
+        self._unit_map: UnitMap | None = None  # made of the residuals and the variance
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """The bias, if it is trained."""
+        bias = self.kind.bias
+        return bias if bias is not None and bias.requires_grad else None
+
+    @property
+    def trained(self) -> tuple[Tensor, Tensor | None]:
+        """The weights and the bias that steps change: the latent ones, if there are any."""
+        if self.latent is not None:
+            return self.latent, self.latent_bias
+        return self.kind.weight.data, None if self.bias is None else self.bias.data
+
+    def observe(self, seen: Seen, k: int) -> None:
+        """Update the moments and the scales from the observed batch k."""
+        known: Any = self.moments
+        self.moments = self.kind.preconditioner.observe(
+            torch.cat(seen.rows, dim=1),
+            known,
+            k,
+            centre=self.bias is not None,
+            weights=torch.cat(seen.weights) if seen.weights else None,
+        )
+        past, variance = self.variance, seen.variance
+        if not bool(variance.isfinite().all()):
+            raise DivergedError(f"the outputs of {self.name} are not finite.")
+        self.variance = variance if past is None else past.lerp(variance, 1 - SCALE_MEMORY)
+        if self.hidden and seen.residuals:
+            self._observe_residuals(torch.cat(seen.residuals, dim=1), k)
+        self._unit_map = None
+
+    def _observe_residuals(self, rows: Tensor, k: int) -> None:
+        """Update the second moment of residuals, each times its unit's scale.
+
+        Without the scale, a unit with large weights has small residuals, looks uncorrelated with
+        the others and runs away. The residuals' common size does not matter.
+        """
+        assert self.variance is not None
+        rows = gathered(rows) * self.variance.sqrt()
+        if bool(rows.isfinite().all()):
+            rows = rows / rows.square().mean().sqrt().clamp_min(1e-30)
+            self.residuals = LowRank.observe(rows, self.residuals, k, centre=False)
+
+    def step(self, left: float) -> None:
+        """Move towards the W block's solution; ``left`` of the training is left."""
+        if self.moments is None or self.kind.weight.grad is None:
+            return  # a layer that was frozen until now waits for the next observed batch
+        grad = self.kind.matrix(self.kind.weight.grad)
+        bias_grad = None if self.bias is None else self.bias.grad
+        if bias_grad is not None:
+            bias_grad = bias_grad.view(grad.shape[:2])
+        if self.residuals is not None:
+            grad, bias_grad = self._divided(grad, bias_grad, self.residuals)
+        solution = self.moments.solve(grad, bias_grad, self.group["damping"])
+        size = self._step_size(solution.change, left)
+        self._take_latent()
+        weight, bias = self.trained
+        W = self.kind.matrix(weight)
+        solution.add_to(W, None if bias is None else bias.view(size.shape), size)
+        if self.dead is not None:
+            W[:, :, self.dead] = 0
+        self.kind.store(weight, W)
+        self.project()
+
+    def _divided(
+        self, grad: Tensor, bias_grad: Tensor | None, residuals: LowRank
+    ) -> tuple[Tensor, Tensor | None]:
+        """Divide the residuals in both gradients by their second moment."""
+        if self._unit_map is None:
+            assert self.variance is not None
+            self._unit_map = residuals.unit_map(RESIDUAL_DAMPING, self.variance.sqrt())
+        if bias_grad is not None:
+            bias_grad = self._unit_map.apply(bias_grad[:, :, None])[:, :, 0]
+        return self._unit_map.apply(grad), bias_grad
+
+    def _step_size(self, change: Tensor, left: float) -> Tensor:
+        """Return each unit's step along -G, which would ``change`` its outputs."""
+        if not self.hidden:
+            falling = HEAD_END + (1 - HEAD_END) * left
+            return torch.full_like(change, -self.group["head_step"] * falling)
+        assert self.variance is not None
+        variance = self.variance.view(change.shape)
+        moved = torch.linalg.vecdot(variance, change).sum() / variance.numel()
+        inverse = torch.where(moved > 0, moved.rsqrt(), 0)
+        size: Tensor = variance * (inverse * (-self.group["move"] * left))
+        return size
+
+    def _take_latent(self) -> None:
+        """Begin or end to keep latent weights, as the group's setting says."""
+        if self.group["weights"] == "real" or not self.hidden:
+            self.latent = self.latent_bias = None
+        elif self.latent is None:
+            weight, bias = self.trained
+            self.latent, self.latent_bias = weight.clone(), None if bias is None else bias.clone()
+
+    def project(self) -> None:
+        """Set few-valued weights to the projection of the latent ones.
+
+        The bias compensates for the change of the pre-activations' mean.
+        """
+        if self.latent is None or self.moments is None:
+            return
+        L, W = (self.kind.matrix(T) for T in (self.latent, self.kind.weight.data))
+        P = project(L.flatten(0, 1), self.group["weights"]).view_as(L)
+        W.copy_(P)
+        self.kind.store(self.kind.weight.data, W)
+        if self.latent_bias is not None and self.bias is not None:
+            shift = ((L - P) @ self.moments.mean[:, :, None]).flatten()
+            self.bias.data.copy_(self.latent_bias + shift)
+
+    def select(self, units: Tensor | None, columns: Tensor | None) -> None:
+        """Forget all but some units and columns, which the weights are about to lose."""
+        assert self.moments is not None
+        if self.latent is not None:
+            self.latent = self.kind.selected(self.latent, units, columns)
+        if units is not None:
+            assert self.variance is not None
+            self.variance = self.variance[units]
+            self.latent_bias = None if self.latent_bias is None else self.latent_bias[units]
+            self.residuals = None if self.residuals is None else self.residuals.select(units)
+            if self.kind.groups > 1:  # depthwise: each channel has moments of its own
+                each = self.kind.n_units // self.kind.groups
+                channels = units[::each] // each
+                kept = {name: T[channels] for name, T in self.moments.tensors().items()}
+                self.moments = type(self.moments)(**kept)
+        if columns is not None:
+            assert isinstance(self.moments, LowRank)  # tokens of embeddings always stay
+            self.dead = None if self.dead is None else self.dead[columns]
+            self.moments = self.moments.select(columns)
+        self._unit_map = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {
+            "moments": None if self.moments is None else self.moments.tensors(),
+            "residuals": None if self.residuals is None else self.residuals.tensors(),
+        } | {name: getattr(self, name) for name in KEPT}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from ``state()``; refuse one of a layer of another size."""
+        weight, moments, residuals = self.kind.weight, state["moments"], state["residuals"]
+        for name in KEPT:
+            T = state[name]
+            setattr(self, name, T if T is None or name == "hidden" else T.to(weight.device).clone())
+        self.moments = self.residuals = self._unit_map = None
+        if moments is not None:
+            made = {name: T.to(weight) for name, T in moments.items()}
+            self.moments = self.kind.preconditioner(**made)
+            groups, units, columns = self.kind.matrix(weight.data).shape
+            sizes = (len(state["variance"]), *self.moments.mean.shape)
+            if sizes != (groups * units, groups, columns):
+                raise ValueError(f"{self.name} has other units or columns")
+        if residuals is not None:
+            self.residuals = LowRank(**{name: T.to(weight) for name, T in residuals.items()})
