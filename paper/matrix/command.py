@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paper.matrix.live_table import live_table
 from paper.matrix.matrix import Matrix
-from paper.matrix.run import Run
+from paper.matrix.run import Run, digest_of
 from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import fitting_jobs, usable_cores
@@ -93,7 +93,7 @@ def check_data(matrix: Matrix, todo: list[Run]) -> None:
             if name in needed:
                 raise
             continue
-        matrix.check_data(name, split.digest())
+        matrix.check_data(name, digest_of(split))
         n_samples = len((split.test or (split.X, split.y))[1])
         mine = [run for run in todo if run.data == name]
         for planned in {(r.architecture, r.baseline, r.images): r for r in mine}.values():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
@@ -196,6 +197,15 @@ def _as_name(text: str) -> str:
     return re.sub(r"[^\w-]+", "_", text).strip("_") + "-" + digest
 
 
+def digest_of(split: Split) -> str:
+    """Return a SHA-256 digest of all samples and labels."""
+    digest = hashlib.sha256()
+    for array in (split.X, split.y, *(split.test or ())):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
 def execute(run: Run, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     """Train and score a run, from its last state if it has a ``store`` and was interrupted.
 
@@ -211,7 +221,7 @@ def execute(run: Run, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     record |= {name: trained[name] for name in MEASURED}
     if run.method == PRETRAINING:  # the backbone may be there already, trained by other code
         record |= {name: trained[name] for name in ("commit", "code")}
-    record["data"]["digest"] = split.digest()
+    record["data"]["digest"] = digest_of(split)
     if run.pretraining_settings is not None:
         record["backbone_digest"] = run.backbone_digest
     if record["status"] == Status.DIVERGED:

@@ -1,6 +1,5 @@
 """Samples and labels in a training and a test part; stratified cuts."""
 
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -32,14 +31,6 @@ class Split:
     def class_name(self, label: Any) -> str:
         """Return the name that people know a label by."""
         return str(label) if self.class_names is None else self.class_names[int(label)]
-
-    def digest(self) -> str:
-        """Return a SHA-256 digest of all samples and labels."""
-        digest = hashlib.sha256()
-        for array in (self.X, self.y, *(self.test or ())):
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
 
     @property
     def everything(self) -> tuple[NDArray[Any], NDArray[Any]]:
