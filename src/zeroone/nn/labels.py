@@ -76,13 +76,18 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
 
 
 def is_real_text(array: NDArray[Any]) -> bool:
-    """Tell whether text is made of characters, which a lone surrogate is not; numbers pass."""
-    try:
-        return array.dtype.kind != "U" or "".join(array.ravel().tolist()).encode() is not None
-    except ValueError:
-        return False
+    """Tell whether text of a file is made of characters; other arrays pass."""
+    if array.dtype.kind != "U" or not array.dtype.itemsize:
+        return True
+    code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+    codes = np.ascontiguousarray(array).reshape(-1).view(code)
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
 
 
 def is_text(label: Any) -> bool:
-    """Return whether a label can be encoded as UTF-8."""
-    return is_real_text(np.array(str(label)))
+    """Return whether a label can be encoded as UTF-8; a lone surrogate cannot."""
+    try:
+        str(label).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
