@@ -68,13 +68,13 @@ def train(
         settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
-    if resume and not out.exists():
-        raise InputError(f"{out} holds no unfinished run: there is nothing to resume.")
     loggers = _loggers(csv, tensorboard, out, data)
     pretraining = _pretraining(backbone, pretraining_epochs, pretraining_batch, pretraining_rate)
     chosen = _settings(preset, settings, pretraining)
     with together(chosen.device) as team:
         with team.agree():
+            if resume and team.is_first and not pretraining and not out.exists():
+                raise InputError(f"{out} holds no unfinished run: there is nothing to resume.")
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
         if threads is None and not pretraining:
