@@ -1,18 +1,12 @@
 """Baselines learn by back-propagation and Adam, with softmax and cross entropy."""
 
-from functools import partial
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.optim.state_schema import check_form, tensor
-from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes, is_bytes
-from zeroone.utils.checks import is_number
+from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes
 from zeroone.utils.parallel import ALONE, Share, Team
-from zeroone.utils.schema import find_fault, is_count, nothing
 
 CHUNK = 2048  # rows that pass a network at once: the tensors of a full batch leave the cache
 
@@ -84,9 +78,7 @@ class AdamTrainer(ModuleTrainer):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Resume from ``state()``."""
-        check_form(state, {"state": is_bytes})
         kept = from_bytes(state["state"])
-        check_form(kept, self._form(begun=kept.get("k") != 0))
         self.k = kept["k"]
         self.network.load_state_dict(kept["model"])
         parameters = list(self.network.parameters())
@@ -96,30 +88,3 @@ class AdamTrainer(ModuleTrainer):
                     # The fused optimizer needs moments laid out in memory like their parameter.
                     moments[name] = torch.empty_like(parameters[i]).copy_(T)
         self.optimizer.load_state_dict(kept["adam"])
-
-    def _form(self, *, begun: bool) -> dict[str, Any]:
-        """Return the form of a stored state."""
-        (group,), model = self.optimizer.state_dict()["param_groups"], self.network.state_dict()
-        # The rate is set before every step.
-        same = {name: partial(_is, value) for name, value in group.items() if name != "lr"}
-        moments = [
-            {"step": tensor(())} | dict.fromkeys(("exp_avg", "exp_avg_sq"), tensor(tuple(p.shape)))
-            for p in self.network.parameters()
-        ]
-        return {
-            "k": lambda k: is_count(k) and k <= self.n_batches,
-            "model": {n: tensor(tuple(T.shape), T.dtype) for n, T in model.items()}
-            | {...: nothing},
-            "adam": {
-                "state": (dict(enumerate(moments)) if begun else {}) | {...: nothing},
-                "param_groups": lambda groups: (
-                    isinstance(groups, list)
-                    and len(groups) == 1
-                    and find_fault(groups[0], same | {"lr": is_number}) is None
-                ),
-            },
-        }
-
-
-def _is(known: Any, value: Any) -> bool:
-    return type(value) is type(known) and bool(value == known)

@@ -12,7 +12,7 @@ from torch import Tensor
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import Model, error_rate
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import Checkpoint, Progress, StaleStateError
+from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.training.training_data import Subset
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Team
@@ -116,7 +116,7 @@ def run(
         kept = team.first_word(kept)
         assert kept is not None
         progress, state = kept
-        _restore(learner, progress, state, checkpoint)
+        learner.restore(state)
     else:
         progress = Progress([_entry(0, learner, learner.start(), scored, team)])
         _save(checkpoint, progress, learner, team, due=True)
@@ -167,18 +167,6 @@ def _watched(learner: Learner, callbacks: Sequence[Callback]) -> Iterator[None]:
     finally:
         for callback in callbacks:
             callback.optimizer = None
-
-
-def _restore(
-    learner: Learner, progress: Progress, state: dict[str, Tensor], checkpoint: Checkpoint
-) -> None:
-    """Continue from a state; one that does not fit is refused, as are its best weights."""
-    try:
-        if progress.best:
-            learner.restore(progress.best)
-        learner.restore(state)
-    except InputError as error:
-        raise StaleStateError(f"{checkpoint.path} cannot be resumed: {error}") from None
 
 
 def _save(

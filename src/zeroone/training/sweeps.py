@@ -9,7 +9,6 @@ from zeroone.exact.solver import ExactBCD
 from zeroone.nn.network import Network
 from zeroone.training.callbacks import Callback
 from zeroone.training.loop import Iteration, Status
-from zeroone.utils.checks import InputError
 
 
 class Sweeps:
@@ -70,9 +69,6 @@ class Sweeps:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``; the number of ranks may differ."""
-        for name, T in state.items():
-            if _is_per_sample(name) and (T.ndim == 0 or len(T) != self.solver.n_samples):
-                raise InputError(f"the state does not fit: {name} is of other samples.")
         self.solver.restore(
             {name: T[self.own] if _is_per_sample(name) else T for name, T in state.items()}
         )
