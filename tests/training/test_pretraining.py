@@ -75,7 +75,7 @@ def zipped():
 def test_features_of_an_earlier_body_are_not_taken_for_those_of_a_new_one(data, tmp_path):
     first = np.array(features_of(data, tmp_path).train)
     (tmp_path / "record.json").unlink()
-    other = features_of(data, tmp_path, settings=replace(LAYERS, seed=6))
+    other = features_of(data, tmp_path, settings=replace(LAYERS, seed=6), overwrite=True)
     assert not np.array_equal(other.train, first)
 
 
@@ -220,7 +220,7 @@ def test_an_interruption_between_the_stages(data, tmp_path):
     assert torch.equal(whole.network.scores(data["X"]), resumed.network.scores(data["X"]))
     with pytest.raises(InputError, match="holds a finished run: there is nothing to resume"):
         train_both(data, out, resume=True)
-    with pytest.raises(InputError, match="no unfinished run on a backbone"):
+    with pytest.raises(InputError, match="no unfinished run"):
         train_both(data, tmp_path / "nothing", resume=True)
 
 

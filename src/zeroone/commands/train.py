@@ -95,8 +95,6 @@ def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -
         made.append(CSVLogger(csv))
     if tensorboard is not None:
         made.append(TensorBoardLogger(tensorboard))
-    for logger in made:
-        logger.check()
     return made
 
 

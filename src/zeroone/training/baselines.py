@@ -14,14 +14,12 @@ from zeroone.training import Callback, TrainSettings
 from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
-from zeroone.training.loop import run as run_loop
-from zeroone.training.runs import describe, open_checkpoint, part_errors
+from zeroone.training.runs import open_checkpoint, record_run
 from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
-from zeroone.utils.records import new_record
 
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
@@ -59,28 +57,19 @@ def train_baseline(
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]
-    model = start(task, baseline, settings).move(find_device(settings.device))
+    model = start(task, baseline, settings).to(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
         part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
     trainer = AdamTrainer(model, baseline, plan.total, team)
     learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
-    described, how = describe_baseline(baseline, settings), {"resume": resume}
-    with open_checkpoint(out, described, task, team, **how, overwrite=overwrite) as checkpoint:
-        outcome = run_loop(
-            learner,
-            task.parts,
-            patience=settings.patience,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            resume=resume,
-            team=team,
-        )
-    errors = part_errors(model, task.parts, team)
-    task = replace(task, scaling=model.move(torch.device("cpu")).scaling)
-    record = new_record("train", described, settings.seed) | {"ranks": team.describe()}
-    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
+    described = describe_baseline(baseline, settings)
+    with open_checkpoint(
+        out, described, task, resume=resume, overwrite=overwrite, team=team
+    ) as checkpoint:
+        how: dict[str, Any] = {"callbacks": callbacks, "noise": noise}
+        record = record_run(learner, task, settings, described, checkpoint, **how)
     return task.whole(model), record
 
 

@@ -36,27 +36,14 @@ class StaleStateError(InputError):
     """The state is damaged, or belongs to other settings or data."""
 
 
-def refuse_both(*, resume: bool, overwrite: bool) -> None:
-    """Raise an error for wishes that exclude each other."""
-    if resume and overwrite:
-        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
-
-
-def refuse_unfinished(folder: Path) -> None:
-    """Raise an error rather than replace a run that could be resumed."""
-    if (folder / FILE).exists():
-        raise InputError(
-            f"{folder} holds an unfinished run: continue it with --resume (resume=True), or "
-            f"replace it with --overwrite (overwrite=True)."
-        )
-
-
 class Checkpoint:
     """The state file in a run's folder."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], task: TrainingData) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any], task: TrainingData, *, resume: bool
+    ) -> None:
         """Describe the run by all ``settings`` that affect its result, and by its data."""
-        self.path = folder / FILE
+        self.path, self.resume = folder / FILE, resume
         # Sums, and so the last bits, depend on the number of threads.
         known = VERSIONS | settings | {"image": task.image, "threads": torch.get_num_threads()}
         # Through JSON, as it will be read: tuples become lists.

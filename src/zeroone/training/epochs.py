@@ -15,7 +15,7 @@ from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
 from zeroone.training.callbacks import Callback
-from zeroone.training.loop import Iteration, Status, Stop
+from zeroone.training.loop import Status, Stop
 from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import ModuleTrainer
 from zeroone.training.training_data import Subset
@@ -170,7 +170,9 @@ class Epochs:
         """Return the entry of the untrained network."""
         return {"loss": None, "running_error": None, "seconds": 0.0, **self.trainer.notes()}
 
-    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+    def iterate(
+        self, k: int, callbacks: Sequence[Callback] = ()
+    ) -> tuple[dict[str, Any], Stop | None]:
         """Run epoch ``k``. Its loss and error are those of each batch before its update."""
         started = time.perf_counter()
         wrong, seen, loss = 0.0, 0.0, 0.0
@@ -180,7 +182,7 @@ class Epochs:
             except DivergedError as error:
                 entry = {"loss": math.nan, "running_error": None} | self.trainer.notes()
                 entry["seconds"] = time.perf_counter() - started
-                return Iteration(entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip(".")))
+                return entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip("."))
             losses = self.trainer.losses(scores, y)
             wrong, seen = wrong + float(self.targets.mistakes(scores, y).sum()), seen + len(y)
             loss += float((losses if weight is None else losses * weight).sum())
@@ -200,7 +202,7 @@ class Epochs:
             stop = (Status.DIVERGED, f"the scores were no longer finite after epoch {k}")
         elif k == self.limit:
             stop = self._failure(entry["loss"], scores, y)
-        return Iteration(entry, stop)
+        return entry, stop
 
     def _failure(self, loss: float, scores: Tensor, y: Tensor) -> Stop | None:
         """Say so if the last epoch's loss is far above that of equal scores for all classes.

@@ -1,6 +1,5 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -22,11 +21,11 @@ from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import Checkpoint, refuse_both, refuse_unfinished
+from zeroone.training.checkpoint import Checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.flash import within_flash
-from zeroone.training.loop import Learner, Outcome, Status
+from zeroone.training.loop import Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
@@ -51,16 +50,22 @@ class Run:
 
     Attributes:
         network: the trained network.
-        status: why training stopped.
-        reason: the same in words.
         record: settings, data, history and results, as ``record.json`` holds them.
 
     """
 
     network: Network
-    status: Status
-    reason: str
     record: dict[str, Any] = field(repr=False)
+
+    @property
+    def status(self) -> Status:
+        """Why training stopped."""
+        return Status(self.record["status"])
+
+    @property
+    def reason(self) -> str:
+        """The same in words."""
+        return str(self.record["reason"])
 
     @property
     def n_iter(self) -> int:
@@ -145,13 +150,10 @@ def train(
         team: the processes that train together (see ``parallel.together``), with equal calls.
 
     """
-    for callback in callbacks:
-        callback.check()
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
-    refuse_both(resume=resume, overwrite=overwrite)
     if start is not None:
         settings, image = _continuing(settings, check_network(start), image)
     settings = settings or TrainSettings()
@@ -160,8 +162,7 @@ def train(
     device = find_device(settings.device)
     given = as_arrays(Given(X, y, settings, test, image))
     settings = given.settings
-    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None}
-    known["start"] = _fingerprint(start)
+    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None, "start": start}
     task = TrainingData.prepare(
         *given[:4], name, given.image, features, sample_weight, team, **known
     )
@@ -169,27 +170,15 @@ def train(
     settings = within_flash(settings, task, network.scaling)
     task = replace(task, scaling=network.to(device).scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
-    how = {"resume": resume, "overwrite": overwrite, "keeps_results": True}
-    with open_checkpoint(out, settings.flat(), task, team, **how) as checkpoint:
-        outcome = run_loop(
-            learner,
-            task.parts,
-            patience=settings.patience,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            resume=resume,
-            scores=scores,
-            team=team,
-        )
-        errors = part_errors(network, task.parts, team)
-        task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
-        record = new_record("train", settings.describe(), settings.seed)
-        record |= {"ranks": team.describe(), "device": settings.device}
-        record |= describe(learner, task, outcome, errors, noise)
+    with open_checkpoint(
+        out, settings.flat(), task, resume=resume, overwrite=overwrite, team=team
+    ) as checkpoint:
+        how: dict[str, Any] = {"callbacks": callbacks, "noise": noise, "scores": scores}
+        record = record_run(learner, task, settings, settings.describe(), checkpoint, **how)
         record["network"] = [layer.describe() for layer in network.layers]
         if task.target_scaling is not None:
             task.target_scaling.fold(network.operators[-1])
-        finished = Run(task.whole(network), outcome.status, outcome.reason, record)
+        finished = Run(task.whole(network), record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
             checkpoint.remove()
@@ -201,55 +190,54 @@ def open_checkpoint(
     out: str | Path | None,
     settings: dict[str, Any],
     task: TrainingData,
-    team: Team = ALONE,
     *,
     resume: bool,
     overwrite: bool,
-    keeps_results: bool = False,
+    team: Team = ALONE,
 ) -> Iterator[Checkpoint | None]:
     """Lock a folder and yield its checkpoint; None without a folder.
 
-    Results of an earlier run stay until there are new ones, which the run ``keeps_results`` for.
-
-    Raises:
-        InputError: there is nothing to resume, a new run would replace another one, or another
-            process is at work in the folder.
-
+    Results of an earlier run stay until there are new ones.
     """
     if out is None:
         yield None
         return
-    checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
+    checkpoint = Checkpoint(make_folder(Path(out)), settings, task, resume=resume)
     team.keep_state_in(checkpoint.path)
-    folder = checkpoint.path.parent
+    with lock_for(team, checkpoint.path.parent) as folder:
+        with team.agree():
+            if team.is_first:
+                for name in (RECORD, MODEL, STATE):
+                    remove_leftovers(folder / name)
+                check_folder(folder, resume=resume, overwrite=overwrite)
+        yield checkpoint
+
+
+@contextmanager
+def lock_for(team: Team, folder: Path) -> Iterator[Path]:
+    """Keep other runs out of a folder; the first rank does so for all."""
     with ExitStack() as stack:
         with team.agree():
             if team.is_first:
                 stack.enter_context(locked(folder))
-                _check_folder(folder, resume=resume, overwrite=overwrite, results=keeps_results)
-        yield checkpoint
+        yield folder
 
 
-def _check_folder(folder: Path, *, resume: bool, overwrite: bool, results: bool) -> None:
-    """Remove what an interrupted write left; refuse a folder that does not fit the wishes."""
-    state = folder / STATE
-    for path in (folder / RECORD, folder / MODEL, state):
-        remove_leftovers(path)
-    if resume and not state.is_file():
-        what = "a finished run" if (folder / RECORD).exists() else "no unfinished run"
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with nothing to resume, or with a run that a new one would replace."""
+    begun = (folder / STATE).exists()
+    finished = (folder / RECORD).exists() or (folder / MODEL).exists()
+    if resume and overwrite:
+        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
+    if resume and not begun:
+        what = "a finished run" if finished else "no unfinished run"
         raise InputError(f"{folder} holds {what}: there is nothing to resume.")
-    if not (resume or overwrite):
-        refuse_unfinished(folder)
-        if results:
-            refuse_finished(folder)
-
-
-def refuse_finished(folder: Path) -> None:
-    """Raise an error rather than replace the results of a run."""
-    if any((folder / name).exists() for name in (RECORD, MODEL)):
+    if (begun or finished) and not (resume or overwrite):
+        what, instead = "a finished run", "take another folder"
+        if begun:
+            what, instead = "an unfinished run", "continue it with --resume (resume=True)"
         raise InputError(
-            f"{folder} holds a finished run: take another folder, or replace it with --overwrite "
-            f"(overwrite=True)."
+            f"{folder} holds {what}: {instead}, or replace it with --overwrite (overwrite=True)."
         )
 
 
@@ -320,19 +308,6 @@ def _continuing(
     return settings, shape if image is None and len(shape) == 3 else image
 
 
-def _fingerprint(network: Network | None) -> str | None:
-    """Return a digest of all that a training starts from."""
-    if network is None:
-        return None
-    scaling = network.scaling
-    digest = hashlib.sha256(repr((network.head.describe(), scaling.inputs)).encode())
-    weights = [link.operator.weight for link in network.links]
-    for tensor in (scaling.centre, scaling.scale, scaling.taken, *weights):
-        if tensor is not None:
-            digest.update(tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _has_more_units(settings: TrainSettings, plans: list[LayerPlan]) -> bool:
     """Whether the layers may be what ``keep`` or ``lam`` left of those in the settings."""
     s = settings.stochastic
@@ -372,22 +347,42 @@ def _make_learner(
     return Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
 
 
-def describe(
-    learner: Learner,
+def record_run(
+    learner: Sweeps | Epochs,
     task: TrainingData,
-    outcome: Outcome,
-    errors: dict[str, float],
-    noise: Sequence[float] = (),
+    settings: TrainSettings,
+    described: dict[str, Any],
+    checkpoint: Checkpoint | None,
+    *,
+    callbacks: Sequence[Callback],
+    noise: Sequence[float],
+    scores: bool = True,
 ) -> dict[str, Any]:
-    """Return the part of a record about the data and the course of the training.
+    """Train to the end and score the result, whose network goes back to the CPU.
 
-    ``errors`` come from ``part_errors``. The learner's model is back on the CPU.
+    The arguments are those of ``train``; ``described`` are the settings as the record names them.
+
+    Returns:
+        The record.
+
     """
-    progress = outcome.progress
+    progress, status, reason = run_loop(
+        learner,
+        task.parts,
+        patience=settings.patience,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        scores=scores,
+    )
+    errors = part_errors(learner.model, task.parts, learner.team)
     history, best = progress.history, progress.best_iteration if progress.best else None
     last = history[-1 if best is None else best]
-    model = task.whole(learner.model)
+    network: Any = learner.model
+    model = task.whole(network.to(torch.device("cpu")))
     return {
+        **new_record("train", described, settings.seed),
+        "ranks": learner.team.describe(),
+        "device": settings.device,
         "data": {
             "name": task.name,
             "features": model.n_features,
@@ -396,8 +391,8 @@ def describe(
             "sha256": task.raw_digests,
         },
         **({"initial": task.features.summary} if task.features else {}),
-        "status": str(outcome.status),
-        "reason": outcome.reason,
+        "status": str(status),
+        "reason": reason,
         "plan": learner.plan,
         "n_iter": len(history) - 1,
         "best_iteration": best,

@@ -8,7 +8,7 @@ from torch import Tensor
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.network import Network
 from zeroone.training.callbacks import Callback
-from zeroone.training.loop import Iteration, Status
+from zeroone.training.loop import Status, Stop
 
 
 class Sweeps:
@@ -17,7 +17,7 @@ class Sweeps:
     settled = True  # every sweep prunes, so no network is larger than requested
 
     def __init__(self, solver: ExactBCD, own: Tensor) -> None:
-        self.solver, self.own = solver, own
+        self.solver, self.own, self.team = solver, own, solver.team
         self.limit = solver.settings.max_iter
         self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
         self.plan = {"sweeps": self.limit}
@@ -37,7 +37,9 @@ class Sweeps:
         terms = self.solver.terms.weighted(self.solver.settings)
         return {"F": sum(terms.values()), **terms, "seconds": 0.0}
 
-    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+    def iterate(
+        self, k: int, callbacks: Sequence[Callback] = ()
+    ) -> tuple[dict[str, Any], Stop | None]:
         """Run one sweep; test for convergence every ``check_every`` sweeps."""
         settings = self.solver.settings
         sweep = self.solver.sweep()
@@ -50,20 +52,21 @@ class Sweeps:
             "blocks": sweep.blocks,
         }
         if not sweep.finite:
-            return Iteration(entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}"))
+            return entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}")
         if k % settings.check_every == 0 or k == self.limit:
             residuals = self.solver.residuals()
             entry["residuals"] = residuals
             if settings.tol and max(residuals.values()) <= settings.tol:
                 reason = f"every stationarity residual is at most {settings.tol:g}"
-                return Iteration(entry, (Status.CONVERGED, reason))
-        return Iteration(entry)
+                return entry, (Status.CONVERGED, reason)
+        return entry, None
 
     def state(self) -> dict[str, Tensor]:
         """Return the blocks of the samples of all ranks."""
-        team, n = self.solver.team, self.solver.n_samples
         return {
-            name: team.joined(T, self.own, n) if _is_per_sample(name) else T
+            name: self.team.joined(T, self.own, self.solver.n_samples)
+            if _is_per_sample(name)
+            else T
             for name, T in self.solver.state().items()
         }
 

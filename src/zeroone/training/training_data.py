@@ -196,9 +196,8 @@ class TrainingData:
         """Return the network that takes raw inputs: with features, ``model`` on its backbone."""
         if self.features is None:
             return model
-        return model.on_backbone(
-            self.features.backbone(self.scaling), self.features.network.scaling
-        )
+        backbone = self.features.backbone(model.scaling)
+        return model.on_backbone(backbone, self.features.network.scaling)
 
     @cached_property
     def digests(self) -> dict[str, str]:

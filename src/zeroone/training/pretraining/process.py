@@ -7,7 +7,6 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,17 @@ from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import refuse_both, refuse_unfinished
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
 from zeroone.training.pretraining.settings import PretrainingSettings
 from zeroone.training.pretraining.store import cached_features
-from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
+from zeroone.training.runs import MODEL, RECORD, Run, check_folder, lock_for
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
-from zeroone.utils.storage import locked
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
 
@@ -84,23 +81,14 @@ def train_on_backbone(
         raise InputError(
             "a backbone is trained on data in memory: sharded data are for 0/1 layers."
         )
-    refuse_both(resume=resume, overwrite=overwrite)
     out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
-    if resume and not begun and not (folder / RECORD).exists():
-        raise InputError(
-            f"{out} holds no unfinished run on a backbone: there is nothing to resume."
-        )
-    if not (resume or overwrite):
-        refuse_unfinished(out)
-        refuse_finished(out)
+    if overwrite or not (resume and (begun or (folder / RECORD).exists())):
+        check_folder(out, resume=resume, overwrite=overwrite)
     data: dict[str, Any] = {"test": test, "name": name, "image": image, "team": team}
     stage: dict[str, Any] = {"callbacks": callbacks[:2], "resume": resume and begun}
-    with ExitStack() as stack:
-        with team.agree():
-            if team.is_first:
-                stack.enter_context(locked(out))
+    with lock_for(team, out):
         features = make_features(
             X, y, pretraining, settings, folder, **data, **stage, overwrite=overwrite
         )
@@ -144,10 +132,7 @@ def make_features(
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
         stage |= {"test": test, "name": name, "image": image, "team": team}
-        with ExitStack() as stack:
-            with team.agree():
-                if team.is_first:
-                    stack.enter_context(locked(folder))
+        with lock_for(team, folder):
             model, record = train_baseline(
                 X, y, pretraining.baseline, training, **stage, overwrite=overwrite
             )
@@ -205,7 +190,7 @@ def _keep(
     backbone = Backbone(name, image, model.backbone, identity)
     head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
     network = Network([classifier], head, model.scaling, record["data"]["classes"], backbone)
-    Run(network, Status(record["status"]), record["reason"], record).save(folder)
+    Run(network, record).save(folder)
     (folder / STATE).unlink()
 
 
