@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import zeroone.pretraining
 from bar_images import IMAGE, LAYERS, SMALL, Interrupt, bars, features_of, train_both
 from zeroone import TrainSettings, load
 from zeroone.analysis.counts import counts
@@ -222,10 +221,3 @@ def test_an_interruption_between_the_stages(data, tmp_path):
         train_both(data, out, resume=True)
     with pytest.raises(InputError, match="no unfinished run"):
         train_both(data, tmp_path / "nothing", resume=True)
-
-
-def test_earlier_names_say_what_they_are_called_now():
-    with pytest.raises(AttributeError, match="InitialSettings is called PretrainingSettings now"):
-        _ = zeroone.pretraining.InitialSettings
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = zeroone.pretraining.nothing

@@ -1,30 +1,24 @@
 """Baselines learn by back-propagation and Adam, with softmax and cross entropy."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
+from zeroone.nn.heads import make_head
 from zeroone.training.trainers import ModuleTrainer, as_bytes, from_bytes
 from zeroone.utils.parallel import ALONE, Share, Team
 
-CHUNK = 2048  # rows that pass a network at once: the tensors of a full batch leave the cache
-
 
 class AdamTrainer(ModuleTrainer):
-    """One step of Adam for each batch.
-
-    A large batch passes the network in chunks whose gradients add up, unless batch normalisation
-    needs all of it. Batch normalisation takes each rank's own samples.
-    """
+    """One step of Adam for each batch. Batch normalisation takes each rank's own samples."""
 
     def __init__(
         self, model: FloatNetwork, settings: BaselineSettings, n_batches: int, team: Team = ALONE
     ) -> None:
         self.network, self.settings, self.n_batches, self.team = model, settings, n_batches, team
         self.k = 0
-        norms = (nn.BatchNorm1d, nn.BatchNorm2d)
-        self.normalises = any(isinstance(module, norms) for module in model.modules())
+        self.head = make_head("softmax", smoothing=settings.smoothing)
         fused = next(model.parameters()).device.type in {"cpu", "cuda"}
         self.optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=fused)
         self.module = team.wrap(model)
@@ -33,15 +27,6 @@ class AdamTrainer(ModuleTrainer):
     def model(self) -> FloatNetwork:
         """The network that is scored."""
         return self.network
-
-    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the cross entropy of each sample, with label smoothing."""
-        smoothing = self.settings.smoothing
-        return nn.functional.cross_entropy(scores, y, label_smoothing=smoothing, reduction="none")
-
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the cross entropy of each sample."""
-        return nn.functional.cross_entropy(scores, y, reduction="none")
 
     def update(
         self,
@@ -59,17 +44,6 @@ class AdamTrainer(ModuleTrainer):
         self.module.eval()
         self.k += 1
         return scores
-
-    def backward(self, V0: Tensor, y: Tensor, weights: Tensor | None, total: int) -> Tensor:
-        """Add up the gradients chunk by chunk; return the scores."""
-        if self.normalises or self.team.size > 1 or len(y) <= CHUNK:
-            return super().backward(V0, y, weights, total)
-        scores = []
-        for start in range(0, len(y), CHUNK):
-            rows = slice(start, start + CHUNK)
-            some = None if weights is None else weights[rows]
-            scores.append(super().backward(V0[rows], y[rows], some, total))
-        return torch.cat(scores)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the network and of Adam."""

@@ -13,7 +13,7 @@ from zeroone.nn.heads import HEADS
 from zeroone.nn.layers import LayerPlan, check_skips
 from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS, Augmentation, name_of
-from zeroone.training.stochastic_settings import BATCH, RETIRED, StochasticSettings
+from zeroone.training.stochastic_settings import BATCH, StochasticSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -169,9 +169,6 @@ class TrainSettings:
 
 
 def _check_known(name: str, solver: str, known: set[str]) -> None:
-    if name in RETIRED and name not in known:
-        instead = f": {RETIRED[name]} took its place" if RETIRED[name] else ""
-        raise InputError(f"{name} is no longer a setting{instead}.")
     for other, settings in SOLVER_SETTINGS.items():
         if name not in known and name in {f.name for f in fields(settings)}:
             raise InputError(f"{name} is a setting of solver={other!r}, not of {solver!r}.")

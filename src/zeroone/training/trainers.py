@@ -18,6 +18,7 @@ from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
 from zeroone.nn.convolution import Convolution
 from zeroone.nn.functional import channels_last
+from zeroone.nn.heads import Head
 from zeroone.nn.network import Network
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
@@ -35,6 +36,7 @@ class ModuleTrainer(ABC):
 
     module: nn.Module  # as it is called: wrapped by DDP if there are several ranks
     optimizer: torch.optim.Optimizer
+    head: Head  # whose loss it minimises
     team: Team = ALONE
 
     @property
@@ -46,14 +48,6 @@ class ModuleTrainer(ABC):
     def settled(self) -> bool:
         """Whether pruning is over."""
         return True
-
-    @abstractmethod
-    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the loss to minimise, for each sample."""
-
-    @abstractmethod
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the loss that the history reports, for each sample."""
 
     def update(
         self,
@@ -77,18 +71,14 @@ class ModuleTrainer(ABC):
 
         """
         self.optimizer.zero_grad()
-        scores = self.backward(V0, y, sample_weight, len(y) if share is None else share.total)
-        self.team.listen(self.optimizer.step)
-        return scores
-
-    def backward(self, V0: Tensor, y: Tensor, sample_weight: Tensor | None, total: int) -> Tensor:
-        """Compute the gradients of the summed loss over ``total``; return the scores."""
         scores: Tensor = self.team.listen(partial(self.module, V0))
-        losses = self.training_losses(scores, y)
+        losses = self.head.training_losses(scores, y, self.head.smoothing)
         weighted = losses if sample_weight is None else losses * sample_weight
         # DDP averages over the ranks what must be a sum.
+        total = len(y) if share is None else share.total
         loss = weighted.sum() * (self.team.size / total)
         self.team.listen(loss.backward)
+        self.team.listen(self.optimizer.step)
         return scores.detach()
 
     def notes(self) -> dict[str, Any]:
@@ -133,7 +123,8 @@ class BCDTrainer(ModuleTrainer):
         """
         self.network, self.settings, self.total_steps = network, settings, total_steps
         self.probe, self.widths, self.team = probe, widths, team
-        network.head.smoothing = settings.smoothing
+        self.head = network.head
+        self.head.smoothing = settings.smoothing
         self._stale = False  # whether the network is behind the module
         self._build()
         self.bits = self._bits()
@@ -174,14 +165,6 @@ class BCDTrainer(ModuleTrainer):
         """Whether pruning is over."""
         removal = self.optimizer.removal
         return removal is None or removal.settled
-
-    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the head's loss, with smoothing."""
-        return self.network.head.training_losses(scores, y, self.settings.smoothing)
-
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the head's loss, without smoothing."""
-        return self.network.head.losses(scores, y)
 
     def update(
         self,
