@@ -70,7 +70,6 @@ KEPT = {
     "initial",
     "train.npy",
     "test.npy",
-    "train.sha256",
 }
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 
-import numpy as np
 import pytest
 
 from bar_images import IMAGE, Interrupt, bars, train_both
@@ -107,16 +106,6 @@ def test_a_run_that_replaces_another_resumes_in_either_stage(images, tmp_path, m
             train_both(images, tmp_path, callbacks=stage, **again or {"overwrite": True})
     assert train_both(images, tmp_path, resume=True).record["resumed"] == [0]
     assert (tmp_path / "model.safetensors").read_bytes() == before
-
-
-def test_features_that_have_changed_are_computed_again(images, tmp_path):
-    first = train_both(images, tmp_path).record["result"]
-    path = tmp_path / "initial" / "train.npy"
-    features = np.load(path)
-    np.save(path, np.zeros_like(features))
-    again = train_both(images, tmp_path, overwrite=True).record["result"]
-    assert np.array_equal(np.load(path), features)
-    assert again["train_error"] == first["train_error"]
 
 
 def test_a_command_that_fails_leaves_the_folder_of_a_living_run_alone(tmp_path):

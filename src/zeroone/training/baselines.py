@@ -15,7 +15,7 @@ from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.runs import open_checkpoint, record_run
-from zeroone.training.torch_data import Given, as_arrays
+from zeroone.training.torch_data import as_arrays
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
@@ -36,7 +36,6 @@ def train_baseline(
     name: str | None = None,
     image: tuple[int, ...] | None = None,
     callbacks: Sequence[Callback] = (),
-    noise: Sequence[float] = (),
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -46,14 +45,13 @@ def train_baseline(
     """Train a baseline; return the network and the record of its run.
 
     Of ``settings`` it uses those in ``USED``. ``image`` is the shape (channels, height, width) of a
-    sample, for convolutions; ``noise``, ``features``, ``resume`` and ``overwrite`` are as in
-    ``train``. The folder ``out`` holds only the state of the run, which the caller removes once it
-    keeps the result.
+    sample, for convolutions; ``features``, ``resume`` and ``overwrite`` are as in ``train``. The
+    folder ``out`` holds only the state of the run, which the caller removes once it keeps the
+    result.
     """
     if not HEADS[settings.head].targets.one_class:
         raise InputError(f"baselines choose one class per sample, not as head={settings.head!r}.")
-    given = as_arrays(Given(X, y, settings, test, image))
-    X, y, settings, test, image = given
+    X, y, settings, test, image = as_arrays(X, y, settings, test, image)
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]
@@ -68,8 +66,7 @@ def train_baseline(
     with open_checkpoint(
         out, described, task, resume=resume, overwrite=overwrite, team=team
     ) as checkpoint:
-        how: dict[str, Any] = {"callbacks": callbacks, "noise": noise}
-        record = record_run(learner, task, settings, described, checkpoint, **how)
+        record = record_run(learner, task, settings, described, checkpoint, callbacks=callbacks)
     return task.whole(model), record
 
 

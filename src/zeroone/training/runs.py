@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zeroone.analysis.counts import counts
-from zeroone.analysis.metrics import Model, error_rates, noise_errors
+from zeroone.analysis.metrics import Model, error_rates
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import LayerPlan
@@ -29,7 +29,7 @@ from zeroone.training.loop import Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
-from zeroone.training.torch_data import Given, as_arrays
+from zeroone.training.torch_data import as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
 from zeroone.training.training_data import Labelled, Subset, TrainingData
 from zeroone.utils.checks import InputError
@@ -102,7 +102,6 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    noise: Sequence[float] = (),
     features: Features | None = None,
     sample_weight: ArrayLike | Tensor | None = None,
     start: Network | None = None,
@@ -134,7 +133,6 @@ def train(
         resume: whether to continue from the state in ``out``. On the same machine with as many
             threads, the result equals that of an uninterrupted run bit for bit.
         overwrite: whether a new run may replace one in ``out``, finished or not.
-        noise: levels of Gaussian noise (see ``metrics.Noise``) at which to score the result.
         features: the outputs of a trained backbone for X (see ``zeroone.pretraining``). Layers
             are trained on these; the resulting network takes X.
         sample_weight: how often each sample counts, for the stochastic solver. Errors count
@@ -160,11 +158,10 @@ def train(
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
     device = find_device(settings.device)
-    given = as_arrays(Given(X, y, settings, test, image))
-    settings = given.settings
+    inputs, targets, settings, held, image = as_arrays(X, y, settings, test, image)
     known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None, "start": start}
     task = TrainingData.prepare(
-        *given[:4], name, given.image, features, sample_weight, team, **known
+        inputs, targets, settings, held, name, image, features, sample_weight, team, **known
     )
     network = _start(task, settings, start, feature_names)
     settings = within_flash(settings, task, network.scaling)
@@ -173,8 +170,10 @@ def train(
     with open_checkpoint(
         out, settings.flat(), task, resume=resume, overwrite=overwrite, team=team
     ) as checkpoint:
-        how: dict[str, Any] = {"callbacks": callbacks, "noise": noise, "scores": scores}
-        record = record_run(learner, task, settings, settings.describe(), checkpoint, **how)
+        described = settings.describe()
+        record = record_run(
+            learner, task, settings, described, checkpoint, callbacks=callbacks, scores=scores
+        )
         record["network"] = [layer.describe() for layer in network.layers]
         if task.target_scaling is not None:
             task.target_scaling.fold(network.operators[-1])
@@ -355,7 +354,6 @@ def record_run(
     checkpoint: Checkpoint | None,
     *,
     callbacks: Sequence[Callback],
-    noise: Sequence[float],
     scores: bool = True,
 ) -> dict[str, Any]:
     """Train to the end and score the result, whose network goes back to the CPU.
@@ -400,7 +398,6 @@ def record_run(
         "residuals": last.get("residuals", {}),
         "result": {
             **errors,
-            **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
@@ -417,12 +414,3 @@ def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> d
         for name, part in mine.items()
         for kind, error in error_rates(model, part.X, part.y, team).items()
     }
-
-
-def in_noise(model: Model, parts: dict[str, Subset], levels: Sequence[float]) -> dict[str, Any]:
-    """Score the test part, or else the validation or the training part, in noise."""
-    if not levels:
-        return {}
-    name = next(name for name in ("test", "validation", "train") if name in parts)
-    part = parts[name]
-    return {"noise": {"part": name} | noise_errors(model, part.X[:], part.y, levels)}

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from zeroone.data.torch_datasets import Samples, is_torch_data, read_samples
 from zeroone.nn.operators import Shape
@@ -12,34 +12,24 @@ from zeroone.training.text_progress import Lines
 from zeroone.utils.checks import InputError
 
 
-class Given(NamedTuple):
-    """What ``train`` was given."""
-
-    X: Any
-    y: Any
-    settings: TrainSettings
-    test: Any
-    image: Shape | None
-
-
-def as_arrays(given: Given) -> Given:
+def as_arrays(
+    X: Any, y: Any, settings: TrainSettings, test: Any, image: Shape | None
+) -> tuple[Any, Any, TrainSettings, Any, Shape | None]:
     """Read data sets of torch into arrays; a loader may set the size of batches."""
-    if is_torch_data(given.test):
-        test = _read(given.test, "reading test data")
-        given = given._replace(test=(test.X, test.y))
-    if not is_torch_data(given.X):
-        if given.y is None:
+    if is_torch_data(test):
+        read = _read(test, "reading test data")
+        test = (read.X, read.y)
+    if not is_torch_data(X):
+        if y is None:
             raise InputError("training needs labels, y, unless X is a data set of torch.")
-        return given
-    if given.y is not None:
+        return X, y, settings, test, image
+    if y is not None:
         raise InputError("a data set has labels of its own: train(dataset, None, settings).")
-    made = _read(given.X, "reading data")
-    s = given.settings.stochastic
-    if made.batch is not None and s.batch is None and made.batch >= LEAST_BATCH:
-        n = len(made.y) - math.ceil(given.settings.validation * len(made.y))
-        s = replace(s, batch=min(made.batch, n))
-    settings = replace(given.settings, stochastic=s)
-    return Given(made.X, made.y, settings, given.test, given.image or made.image)
+    read, s = _read(X, "reading data"), settings.stochastic
+    if read.batch is not None and s.batch is None and read.batch >= LEAST_BATCH:
+        n = len(read.y) - math.ceil(settings.validation * len(read.y))
+        settings = replace(settings, stochastic=replace(s, batch=min(read.batch, n)))
+    return read.X, read.y, settings, test, image or read.image
 
 
 def _read(data: Any, label: str) -> Samples:

@@ -125,9 +125,6 @@ class TrainingData:
     raw: dict[str, Subset] = field(default_factory=dict)  # with features: parts with raw inputs
     target_scaling: TargetScaling | None = None  # which the parts' targets have undergone
 
-    def __post_init__(self) -> None:
-        _check_pixels(self.image, self.n_features)
-
     @classmethod
     def prepare(
         cls,
@@ -224,16 +221,12 @@ def fit_scaling(
     team: Team = ALONE,
 ) -> Scaling:
     """Fit the scaling of raw inputs; below a convolution, pixels share the centre of a channel."""
-    _check_pixels(image, X.shape[1])
+    if image is not None and math.prod(image) != X.shape[1]:
+        raise InputError(f"samples of {X.shape[1]} numbers are no images of shape {image}.")
     plans = settings.plans
     channels = image[0] if image is not None and plans and plans[0].kernel else None
     fitted = Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
     return fitted if settings.augment == "none" else replace(fitted, constant=None)
-
-
-def _check_pixels(image: Shape | None, n_features: int) -> None:
-    if image is not None and math.prod(image) != n_features:
-        raise InputError(f"samples of {n_features} numbers are no images of shape {image}.")
 
 
 def known_part(

@@ -55,7 +55,6 @@ def train_on_backbone(
     callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
     resume: bool = False,
     overwrite: bool = False,
-    noise: Sequence[float] = (),
     team: Team = ALONE,
 ) -> Run:
     """Train a backbone, then 0/1 layers on its features.
@@ -66,14 +65,13 @@ def train_on_backbone(
         pretraining: how the backbone is trained.
         settings: how the layers are trained.
         out: the folder of the run; the backbone is kept in its folder ``initial``.
-        test: see ``train``, as for ``name``, ``image``, ``noise`` and ``team``.
+        test: see ``train``, as for ``name``, ``image`` and ``team``.
         name: what the record calls the data.
         image: the shape (channels, height, width) of a sample.
         callbacks: those of pretraining, of computing features, and of the layers.
         resume: whether to resume the unfinished run in ``out``, in either stage.
         overwrite: whether new layers may replace those in ``out``. A finished backbone is used
             again all the same.
-        noise: levels of noise in which the result is scored.
         team: the processes that train together.
 
     """
@@ -96,7 +94,7 @@ def train_on_backbone(
         # stage, results are those of the run that this one replaces.
         kept = (out / STATE).exists() or (not begun and (out / RECORD).exists())
         again = team.first_word(resume and kept)
-        data |= {"callbacks": callbacks[2], "features": features, "noise": noise}
+        data |= {"callbacks": callbacks[2], "features": features}
         data |= {"resume": again, "overwrite": (resume or overwrite) and not again}
         return train(X, y, settings, out=out, **data)
 
@@ -180,7 +178,7 @@ def _keep(
     folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
     """Write the backbone and its classifier as a network; remove features of an earlier one."""
-    for features in (*folder.glob("*.npy"), *folder.glob("*.sha256")):
+    for features in folder.glob("*.npy"):
         features.unlink()
     if record["status"] == Status.DIVERGED:
         raise InputError(f"pretraining diverged: {record['reason']}.")
@@ -210,7 +208,6 @@ def _check_same(
                 f"the backbone in {folder} was trained with {name}={then!r}, not {now!r}: take "
                 f"another folder, or remove it."
             )
-    if record["data"].get("sha256") != digests:
+    shape = network.backbone.image if network.backbone else None
+    if (record["data"].get("sha256"), shape) != (digests, image):
         raise InputError(f"the backbone in {folder} was trained on other data.")
-    if network.backbone is None or network.backbone.image != image:
-        raise InputError(f"the backbone in {folder} was trained on images of another shape.")
