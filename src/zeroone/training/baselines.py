@@ -15,8 +15,7 @@ from zeroone.training.adam import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.runs import open_checkpoint, record_run
-from zeroone.training.torch_data import as_arrays
-from zeroone.training.training_data import Labelled, TrainingData
+from zeroone.training.training_data import Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team

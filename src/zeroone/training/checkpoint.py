@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
-from zeroone.utils.storage import STATE, read_tensors, remove_leftovers, write_tensors
+from zeroone.utils.storage import STATE, read_tensors, write_tensors
 from zeroone.version import __version__
 
 STATE_VERSION = 5
@@ -97,7 +97,6 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the state of a run whose results are written."""
         self.path.unlink(missing_ok=True)
-        remove_leftovers(self.path)
 
 
 def _strip(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zeroone.analysis.counts import counts
-from zeroone.analysis.metrics import Model, error_rates
+from zeroone.analysis.metrics import error_rates
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import LayerPlan
@@ -29,15 +29,14 @@ from zeroone.training.loop import Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
-from zeroone.training.torch_data import as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
-from zeroone.training.training_data import Labelled, Subset, TrainingData
+from zeroone.training.training_data import Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.malloc import enough_memory
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
-from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers
+from zeroone.utils.storage import flush, locked, make_folder
 
 EXACT_INIT_STD = 1e-3
 RECORD, MODEL = "record.json", "model.safetensors"
@@ -206,8 +205,6 @@ def open_checkpoint(
     with lock_for(team, checkpoint.path.parent) as folder:
         with team.agree():
             if team.is_first:
-                for name in (RECORD, MODEL, STATE):
-                    remove_leftovers(folder / name)
                 check_folder(folder, resume=resume, overwrite=overwrite)
         yield checkpoint
 
@@ -372,14 +369,18 @@ def record_run(
         checkpoint=checkpoint,
         scores=scores,
     )
-    errors = part_errors(learner.model, task.parts, learner.team)
+    team, errors = learner.team, dict[str, float]()
+    for part, samples in task.parts.items():
+        mine = samples.mine(team)
+        rates = error_rates(learner.model, mine.X, mine.y, team)
+        errors |= {f"{part}_{kind}": error for kind, error in rates.items()}
     history, best = progress.history, progress.best_iteration if progress.best else None
     last = history[-1 if best is None else best]
     network: Any = learner.model
     model = task.whole(network.to(torch.device("cpu")))
     return {
         **new_record("train", described, settings.seed),
-        "ranks": learner.team.describe(),
+        "ranks": team.describe(),
         "device": settings.device,
         "data": {
             "name": task.name,
@@ -403,14 +404,4 @@ def record_run(
         },
         "resumed": progress.resumed,
         "history": history,
-    }
-
-
-def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> dict[str, float]:
-    """Score all samples of each part: ``train_error``, ``train_top5_error`` and so on."""
-    mine = {name: part.mine(team) for name, part in parts.items()}
-    return {
-        f"{name}_{kind}": error
-        for name, part in mine.items()
-        for kind, error in error_rates(model, part.X, part.y, team).items()
     }

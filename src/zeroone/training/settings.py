@@ -108,11 +108,6 @@ class TrainSettings:
         """The hidden layers, parsed."""
         return [LayerPlan.parse(layer) for layer in self.layers]
 
-    @property
-    def own(self) -> StochasticSettings | ExactSettings:
-        """The settings of the chosen solver."""
-        return self.exact if self.solver == "exact" else self.stochastic
-
     @classmethod
     def from_options(cls, preset: str | None = None, **options: Any) -> "TrainSettings":
         """Make settings from one flat set of options, on top of a preset if one is named.
@@ -159,13 +154,14 @@ class TrainSettings:
         left_out = {"device", *SOLVERS} - {self.solver}
         settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         settings |= {"hidden": self.layers, "augment": name_of(self.augment)}
-        settings[self.solver] = asdict(self.own)
+        settings[self.solver] = asdict(getattr(self, self.solver))
         return {k: v for k, v in settings.items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:
         """Return the same with the solver's settings among the others."""
-        common = {k: v for k, v in self.describe().items() if k not in SOLVERS}
-        return common | asdict(self.own)
+        settings = self.describe()
+        own: dict[str, Any] = settings.pop(self.solver)
+        return settings | own
 
 
 def _check_known(name: str, solver: str, known: set[str]) -> None:
