@@ -24,9 +24,8 @@ from zeroone.pretraining import PretrainingSettings, make_features
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import StaleStateError
+from zeroone.training.checkpoint import MODEL, RECORD, StaleStateError
 from zeroone.training.features import Features
-from zeroone.training.runs import MODEL, RECORD
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, one_of
 from zeroone.utils.records import code, new_record

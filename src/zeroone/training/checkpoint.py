@@ -1,8 +1,10 @@
-"""The state of an unfinished run on disk, replaced as a whole after an iteration."""
+"""The folder of a run, and the state of an unfinished one: replaced as a whole, now and then."""
 
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from torch import Tensor
 
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
-from zeroone.utils.storage import STATE, read_tensors, write_tensors
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.storage import STATE, locked, make_folder, read_tensors, write_tensors
 from zeroone.version import __version__
 
 STATE_VERSION = 5
-FILE = "state.safetensors"
+FILE, RECORD, MODEL = "state.safetensors", "record.json", "model.safetensors"
 INTERVAL = 0.2  # seconds; not every short epoch is worth a write
 VERSIONS = {"zeroone": __version__, "torch": torch.__version__}  # other ones give other numbers
 
@@ -97,6 +100,60 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the state of a run whose results are written."""
         self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_checkpoint(
+    out: str | Path | None,
+    settings: dict[str, Any],
+    task: TrainingData,
+    *,
+    resume: bool,
+    overwrite: bool,
+    team: Team = ALONE,
+) -> Iterator[Checkpoint | None]:
+    """Lock a folder and yield its checkpoint; None without a folder.
+
+    Results of an earlier run stay until there are new ones.
+    """
+    if out is None:
+        yield None
+        return
+    checkpoint = Checkpoint(make_folder(Path(out)), settings, task, resume=resume)
+    team.keep_state_in(checkpoint.path)
+    with lock_for(team, checkpoint.path.parent) as folder:
+        with team.agree():
+            if team.is_first:
+                check_folder(folder, resume=resume, overwrite=overwrite)
+        yield checkpoint
+
+
+@contextmanager
+def lock_for(team: Team, folder: Path) -> Iterator[Path]:
+    """Keep other runs out of a folder; the first rank does so for all."""
+    with ExitStack() as stack:
+        with team.agree():
+            if team.is_first:
+                stack.enter_context(locked(folder))
+        yield folder
+
+
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with nothing to resume, or with a run that a new one would replace."""
+    begun = (folder / FILE).exists()
+    finished = (folder / RECORD).exists() or (folder / MODEL).exists()
+    if resume and overwrite:
+        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
+    if resume and not begun:
+        what = "a finished run" if finished else "no unfinished run"
+        raise InputError(f"{folder} holds {what}: there is nothing to resume.")
+    if (begun or finished) and not (resume or overwrite):
+        what, instead = "a finished run", "take another folder"
+        if begun:
+            what, instead = "an unfinished run", "continue it with --resume (resume=True)"
+        raise InputError(
+            f"{folder} holds {what}: {instead}, or replace it with --overwrite (overwrite=True)."
+        )
 
 
 def _strip(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +19,7 @@ from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import Checkpoint
+from zeroone.training.checkpoint import MODEL, RECORD, Checkpoint, open_checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.flash import within_flash
@@ -39,7 +37,6 @@ from zeroone.utils.records import new_record, write_record
 from zeroone.utils.storage import flush, locked, make_folder
 
 EXACT_INIT_STD = 1e-3
-RECORD, MODEL = "record.json", "model.safetensors"
 TorchData = Dataset[Any] | DataLoader[Any]
 
 
@@ -181,60 +178,6 @@ def train(
             finished.save(checkpoint.path.parent)
             checkpoint.remove()
     return finished
-
-
-@contextmanager
-def open_checkpoint(
-    out: str | Path | None,
-    settings: dict[str, Any],
-    task: TrainingData,
-    *,
-    resume: bool,
-    overwrite: bool,
-    team: Team = ALONE,
-) -> Iterator[Checkpoint | None]:
-    """Lock a folder and yield its checkpoint; None without a folder.
-
-    Results of an earlier run stay until there are new ones.
-    """
-    if out is None:
-        yield None
-        return
-    checkpoint = Checkpoint(make_folder(Path(out)), settings, task, resume=resume)
-    team.keep_state_in(checkpoint.path)
-    with lock_for(team, checkpoint.path.parent) as folder:
-        with team.agree():
-            if team.is_first:
-                check_folder(folder, resume=resume, overwrite=overwrite)
-        yield checkpoint
-
-
-@contextmanager
-def lock_for(team: Team, folder: Path) -> Iterator[Path]:
-    """Keep other runs out of a folder; the first rank does so for all."""
-    with ExitStack() as stack:
-        with team.agree():
-            if team.is_first:
-                stack.enter_context(locked(folder))
-        yield folder
-
-
-def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder with nothing to resume, or with a run that a new one would replace."""
-    begun = (folder / STATE).exists()
-    finished = (folder / RECORD).exists() or (folder / MODEL).exists()
-    if resume and overwrite:
-        raise InputError("resume continues a run and overwrite replaces it: give one of them.")
-    if resume and not begun:
-        what = "a finished run" if finished else "no unfinished run"
-        raise InputError(f"{folder} holds {what}: there is nothing to resume.")
-    if (begun or finished) and not (resume or overwrite):
-        what, instead = "a finished run", "take another folder"
-        if begun:
-            what, instead = "an unfinished run", "continue it with --resume (resume=True)"
-        raise InputError(
-            f"{folder} holds {what}: {instead}, or replace it with --overwrite (overwrite=True)."
-        )
 
 
 def _start(

@@ -10,7 +10,7 @@ from zeroone.data.load import load_data
 from zeroone.data.splits import Split, stratified_cut
 from zeroone.nn.network import Network
 from zeroone.nn.network_file import load
-from zeroone.training.runs import MODEL, RECORD
+from zeroone.training.checkpoint import MODEL, RECORD
 from zeroone.training.training_data import Subset, known_part
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import read_record

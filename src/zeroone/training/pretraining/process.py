@@ -26,11 +26,12 @@ from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import MODEL, RECORD, check_folder, lock_for
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
 from zeroone.training.pretraining.settings import PretrainingSettings
 from zeroone.training.pretraining.store import cached_features
-from zeroone.training.runs import MODEL, RECORD, Run, check_folder, lock_for
+from zeroone.training.runs import Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
