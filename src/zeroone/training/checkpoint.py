@@ -97,10 +97,6 @@ class Checkpoint:
         progress.resumed.append(len(progress.history) - 1)
         return progress, _strip(tensors, "state.")
 
-    def remove(self) -> None:
-        """Delete the state of a run whose results are written."""
-        self.path.unlink(missing_ok=True)
-
 
 @contextmanager
 def open_checkpoint(

@@ -196,11 +196,11 @@ class Epochs:
         stop: Stop | None = None
         if not math.isfinite(loss):
             stop = (Status.DIVERGED, f"the loss was no longer finite in epoch {k}")
-        elif k == self.limit:
-            stop = self._failure(entry["loss"], V0, y)
+        elif k >= self.limit:  # pieces of a stream end with every epoch
+            stop = self._failure(k, entry["loss"], V0, y)
         return entry, stop
 
-    def _failure(self, loss: float, V0: Tensor, y: Tensor) -> Stop | None:
+    def _failure(self, k: int, loss: float, V0: Tensor, y: Tensor) -> Stop | None:
         """Say so if the last update spoiled the network, or if a constant answer beats it.
 
         Hidden units may have left their windows for good: then nothing below them learns.
@@ -212,7 +212,7 @@ class Epochs:
             not scores.isfinite().all(), float(constant.sum()) / max(1, len(y))
         )
         if broken:
-            return Status.DIVERGED, f"the scores were no longer finite after epoch {self.limit}"
+            return Status.DIVERGED, f"the scores were no longer finite after epoch {k}"
         if loss <= FAILED * equal:
             return None
         return Status.FAILED, (

@@ -176,7 +176,7 @@ def train(
         finished = Run(task.whole(network), record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
-            checkpoint.remove()
+            checkpoint.path.unlink()  # results are written
     return finished
 
 
