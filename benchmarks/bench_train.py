@@ -67,7 +67,7 @@ def in_turns(
         if not quiet:
             say(f"round {epoch} of {repeats + 1}, the first to warm up")
         for name, learner in subjects.items():
-            taken = learner.iterate(epoch).entry["seconds"]
+            taken = learner.iterate(epoch)[0]["seconds"]
             if epoch > 1:
                 times[name].append(taken)
     return times

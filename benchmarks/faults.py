@@ -81,7 +81,7 @@ def epochs_kept(out: Path) -> int:
     from zeroone.utils.storage import STATE as KIND
     from zeroone.utils.storage import read_tensors
 
-    return len(read_tensors(out / STATE, KIND, STATE_VERSION)[0]["history"]) - 1
+    return len(read_tensors(out / STATE, KIND, STATE_VERSION)[0]["progress"]["history"]) - 1
 
 
 def lose(folder: Path, how: signal.Signals) -> dict[str, Any]:

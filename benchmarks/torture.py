@@ -40,8 +40,8 @@ from zeroone.commands import train as preloaded  # noqa: F401, here once, not in
 from zeroone.data.embedded import load_embedded
 from zeroone.training.baselines import train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.runs import MODEL as MODEL_FILE
-from zeroone.training.runs import RECORD
+from zeroone.training.checkpoint import MODEL as MODEL_FILE
+from zeroone.training.checkpoint import RECORD
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import MODEL, write_tensors
 
@@ -70,7 +70,6 @@ KEPT = {
     "initial",
     "train.npy",
     "test.npy",
-    "train.sha256",
 }
 
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from zeroone import ZeroOneClassifier
 from zeroone.data.embedded import load_embedded
+from zeroone.optim import BCD
 from zeroone.optim.preconditioner import LowRank
 
 
@@ -169,6 +170,20 @@ def test_pieces_after_a_failure_and_other_settings(monkeypatch):
     clf.partial_fit(X[500:900], y[500:900])
     clf.set_params(weights="ternary").partial_fit(X[900:], y[900:])
     assert all(len(row.abs().unique()) <= 2 for row in clf.network_.operators[0].linear)
+
+
+def test_a_later_piece_that_spoils_the_network_is_refused(monkeypatch):
+    def spoil(bcd):
+        step(bcd)
+        bcd.param_groups[0]["params"][-1].data.fill_(math.nan)
+
+    X, y = load_digits(return_X_y=True)
+    clf = ZeroOneClassifier((20,)).partial_fit(X[:200], y[:200], classes=range(10))
+    good, step = clf.network_, BCD.step
+    monkeypatch.setattr(BCD, "step", spoil)
+    with pytest.raises(ValueError, match="no longer finite after epoch 2"):
+        clf.partial_fit(X[200:400], y[200:400])
+    assert clf.network_ is good
 
 
 def test_the_scale_of_weights_does_not_matter_to_pieces():

@@ -160,7 +160,11 @@ def shrink_benchmarks(monkeypatch):
         "small_data": {"SUITES": {"small": first(small_data.SUITES["small"], 2)}},
         "larger": {"ROWS": 64, "BATCH": 32},
         "pareto": {"BATCHES": (16, 256), "SINGLES": 2, "user_cache_path": Path},
-        "pareto_models": {"WIDTHS": first(pareto_models.WIDTHS, 2), "RELU": (4, 8), "DROPOUTS": (0.0,)},
+        "pareto_models": {
+            "WIDTHS": first(pareto_models.WIDTHS, 2),
+            "RELU": (4, 8),
+            "DROPOUTS": (0.0,),
+        },
         "predict_many": {"OPENING": 4, "MOST_GROWTH": 2**40},
         "speech": {"BATCH": 16, "TRIALS": {k: v[:1] for k, v in speech.TRIALS.items()}},
         "torture": {"ORDER": ["mlp"]},

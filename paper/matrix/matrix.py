@@ -19,7 +19,7 @@ from paper.matrix.record_file import FILE, add_entry, as_json, key_of, read_entr
 from paper.matrix.run import FAILED, Run, execute
 from paper.matrix.workers import Ended, Progress, Work, run_tasks
 from zeroone.data.published import cache_root
-from zeroone.training.runs import RECORD
+from zeroone.training.checkpoint import RECORD
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import SCHEMA, code
 from zeroone.utils.storage import locked, make_folder, remove_leftovers

@@ -18,7 +18,7 @@ from torch import Tensor
 from paper.matrix.architectures import Architecture
 from paper.matrix.methods import PRETRAINING
 from paper.matrix.validate_record import ANY, is_complete
-from zeroone.analysis.metrics import Model, Noise
+from zeroone.analysis.metrics import Model, Noise, noise_errors
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
 from zeroone.data.splits import Split
@@ -27,9 +27,8 @@ from zeroone.pretraining import PretrainingSettings, make_features
 from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import StaleStateError
+from zeroone.training.checkpoint import MODEL, RECORD, StaleStateError
 from zeroone.training.features import Features
-from zeroone.training.runs import MODEL, RECORD, in_noise
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError, one_of
 from zeroone.utils.records import code, new_record
@@ -265,16 +264,23 @@ def _resumably(folder: Path, train_it: Callable[[bool], Result]) -> Result:
 def _pretrain(run: Run, split: Split, callbacks: Sequence[Callback]) -> dict[str, Any]:
     """Train a backbone and add its errors in noise to the record."""
     features = _make_features(run, split, callbacks)
-    record, pretraining = features.record, run.pretraining_settings
-    if run.noise and pretraining is not None:
-        settings = pretraining.training(run.settings)
-        task = TrainingData.prepare(split.X, split.y, settings, split.test, image=split.shape)
-        record["result"] |= in_noise(features.network, task.parts, run.noise)
-    return record
+    features.record["result"] |= _in_noise(run, split, features.network)
+    return features.record
+
+
+def _in_noise(run: Run, split: Split, model: Model) -> dict[str, Any]:
+    """Score the test part, or else the validation or the training part, in noise."""
+    if not run.noise:
+        return {}
+    settings = replace(run.settings, augment="none")
+    parts = TrainingData.prepare(split.X, split.y, settings, split.test, image=split.shape).parts
+    name = next(name for name in ("test", "validation", "train") if name in parts)
+    part = parts[name]
+    return {"noise": {"part": name} | noise_errors(model, part.X[:], part.y, run.noise)}
 
 
 def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
-    more |= _named(split) | {"noise": run.noise}
+    more |= _named(split)
     model: Model
     if run.baseline:
         settings = run.baseline_settings
@@ -282,6 +288,7 @@ def _train_layers(run: Run, split: Split, **more: Any) -> dict[str, Any]:
     else:
         trained = train(split.X, split.y, run.settings, **more)
         model, record = trained.network, trained.record
+    record["result"] |= _in_noise(run, split, model)
     if run.images:
         X, _ = split.test or (split.X, split.y)
         inputs = check_inputs(X[list(run.images)], model.scaling.centre.dtype)

@@ -42,23 +42,6 @@ def test_trained_scales_and_projections_move():
         assert (trained != 1).all()
 
 
-@pytest.mark.parametrize("normed", [False, True])
-def test_a_large_batch_passes_in_chunks(monkeypatch, normed):
-    """To the same gradient; one that is normalised, by statistics of its own, must pass whole."""
-    rng = torch.Generator().manual_seed(0)
-    X, y = torch.randn(50, 6, generator=rng), torch.arange(50) % 3
-    weights = torch.linspace(0.5, 1.5, 50)
-    settings, made = BaselineSettings(batch_norm=normed), []
-    for chunk in (50, 7):
-        monkeypatch.setattr("zeroone.training.adam.CHUNK", chunk)
-        torch.manual_seed(1)
-        model = FloatNetwork([6, 8, 3], settings, Scaling.identity(6)).eval()
-        scores = AdamTrainer(model, settings, n_batches=4).update(X, y, rng, weights)
-        made.append([scores, *(parameter.grad for parameter in model.parameters())])
-    for whole, chunked in zip(*made, strict=True):
-        torch.testing.assert_close(whole, chunked, atol=1e-6, rtol=1e-4)
-
-
 def test_one_step_of_adam():
     """By hand: the gradient of the smoothed cross entropy; Adam's first step is the rate's size."""
     X, y = torch.tensor([[1.0, -2.0]]), torch.tensor([1])
@@ -70,7 +53,7 @@ def test_one_step_of_adam():
     losses = []
     for k in range(3):
         scores = trainer.update(X, y, torch.Generator())
-        losses.append(float(trainer.losses(scores, y)))
+        losses.append(float(trainer.head.losses(scores, y)))
         assert trainer.optimizer.param_groups[0]["lr"] == 0.25 * (1 - k / 4)
         if k == 0:  # softmax - target = 1/3 - (0.1, 0.8, 0.1): down, up, down by the rate
             expected = torch.tensor([-0.25, 0.25, -0.25])

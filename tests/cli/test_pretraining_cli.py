@@ -102,7 +102,7 @@ def test_without_pretraining_epochs_the_backbone_has_0_1_activations(command, ba
         (["--hidden", "conv3x3:4:skip2"], "layer 1 (conv3x3:4:skip2): skip2 reaches below"),
         (["--hidden", "conv3x3:4,conv3x3:4:skip2"], "(1, 20, 20) at a stride of 1,"),
         (["--hidden", "conv3x3:4:stride2"], "never see 1 of its rows or columns"),
-        (["--pretraining-epochs", "1", "--resume"], "no unfinished run on a backbone"),
+        (["--pretraining-epochs", "1", "--resume"], "holds no unfinished run"),
     ],
 )
 def test_pretraining_that_cannot_be(command, bars, words, sentence):

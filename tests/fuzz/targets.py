@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -39,7 +38,6 @@ from zeroone.nn.inputs import check_rows
 from zeroone.nn.labels import encode_labels
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
-from zeroone.training.checkpoint import Checkpoint, Progress
 from zeroone.utils import storage
 from zeroone.utils.memmap import map_file
 from zeroone.utils.records import SCHEMA, read_record, write_record
@@ -89,20 +87,6 @@ def integers(folder: Path) -> Target:
     networks += [random_network(np.random.default_rng(seed)) for seed in range(5)]
     seeds = [IntegerModel(network).save(path).read_bytes() for network in networks]
     return Target(path, seeds, lambda: load(path), vary_tensors(storage.INTEGERS, seeds))
-
-
-def state(folder: Path) -> Target:
-    """The state of an unfinished run."""
-    task = SimpleNamespace(image=(1, 8, 8), digests={"train": "ab", "test": "cd"})
-    checkpoint = Checkpoint(folder, {"hidden": [4], "seed": 0}, task)
-    entry = {"iteration": 0, "seconds": 0.1, "loss": 0.5, "train_error": 0.1, "flipped": [0.1]}
-    weights = {"layers.0.weight": torch.zeros(3, 2), "count": torch.tensor(5)}
-    seeds = []
-    for best in ({}, {name: T.clone() for name, T in weights.items()}):
-        history = [entry, entry | {"iteration": 1}]
-        checkpoint.write(Progress(history, best, 0.25 if best else None), weights)
-        seeds.append(checkpoint.path.read_bytes())
-    return Target(checkpoint.path, seeds, checkpoint.read, vary_tensors(storage.STATE, seeds))
 
 
 def _vary_json(rng: Random, seeds: list[bytes]) -> bytes:
@@ -278,7 +262,6 @@ def array(folder: Path) -> Target:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "model": model,
     "integers": integers,
-    "state": state,
     "record": record,
     "npz": npz,
     "csv": csv,

@@ -67,15 +67,6 @@ def test_a_value_that_comes_later_gets_a_column(tmp_path):
     assert [row["iteration"] for row in rows] == ["1", "2", "3", "4"]
 
 
-def test_a_line_that_a_crash_cut_is_left_out(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text("iteration,loss\n1,0.5\n2,0.4\n3,0.3\n4,0.2,9\n1")
-    log = CSVLogger(path)
-    log.on_start(3, 9)
-    log.on_iteration({"iteration": 4, "loss": 0.25}, None)
-    assert path.read_text().split() == ["iteration,loss", "1,0.5", "2,0.4", "3,0.3", "4,0.25"]
-
-
 def test_a_file_that_is_no_log_is_left_alone(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n1,2\n")

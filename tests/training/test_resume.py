@@ -173,21 +173,17 @@ def test_states_of_layers_that_take_a_single_number_are_kept(digits, tmp_path, h
 
 def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path, monkeypatch):
     interrupted(digits, tmp_path)
-    with monkeypatch.context() as later:
-        later.setattr(checkpoint, "STATE_VERSION", checkpoint.STATE_VERSION + 1)
-        with pytest.raises(ValueError, match="begun by an earlier version: begin it again"):
-            resume(digits, tmp_path)
     for name in ("zeroone", "torch"):  # a bug fix may change numbers
         with monkeypatch.context() as later:
             later.setitem(checkpoint.VERSIONS, name, "99.1")
-            with pytest.raises(ValueError, match=rf"begun by {name} .*, not 99.1, and would end"):
+            with pytest.raises(ValueError, match=rf"begun with {name}=.*, not '99.1': resume it"):
                 resume(digits, tmp_path)
     cases = [
         (digits.X, digits.y, {"move": 0.3}, "begun with move=0.08, not 0.3"),
         (digits.X, digits.y, {"hidden": (30,)}, r"begun with hidden=\[30, 20\], not \[30\]"),
         (digits.X, digits.y, {"seed": 1}, "begun with seed=0, not 1"),
-        (digits.X + 1, digits.y, {}, "begun on other data: its train part differs"),
-        (digits.X, digits.y[::-1], {}, "begun on other data: its train part differs"),
+        (digits.X + 1, digits.y, {}, "begun on other data"),
+        (digits.X, digits.y[::-1], {}, "begun on other data"),
     ]
     for X, y, changes, sentence in cases:
         with pytest.raises(ValueError, match=sentence) as error:
@@ -197,7 +193,7 @@ def test_a_resume_with_other_settings_or_data_is_refused(digits, tmp_path, monke
     with pytest.raises(ValueError, match="begun with threads=1, not 2"):
         resume(digits, tmp_path)
     torch.set_num_threads(1)
-    with pytest.raises(ValueError, match="begun on other parts of the data"):
+    with pytest.raises(ValueError, match="begun on other data"):
         train(digits.X, digits.y, settings(), out=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds an unfinished run: continue it with --resume"):
         train(digits.X, digits.y, settings(), test=digits.test, out=tmp_path)

@@ -2,7 +2,6 @@
 
 import threading
 
-import numpy as np
 import pytest
 
 from bar_images import IMAGE, Interrupt, bars, train_both
@@ -105,16 +104,6 @@ def test_a_run_that_replaces_another_resumes_in_either_stage(images, tmp_path, m
             train_both(images, tmp_path, callbacks=stage, **again or {"overwrite": True})
     assert train_both(images, tmp_path, resume=True).record["resumed"] == [0]
     assert (tmp_path / "model.safetensors").read_bytes() == before
-
-
-def test_features_that_have_changed_are_computed_again(images, tmp_path):
-    first = train_both(images, tmp_path).record["result"]
-    path = tmp_path / "initial" / "train.npy"
-    features = np.load(path)
-    np.save(path, np.zeros_like(features))
-    again = train_both(images, tmp_path, overwrite=True).record["result"]
-    assert np.array_equal(np.load(path), features)
-    assert again["train_error"] == first["train_error"]
 
 
 def test_results_are_saved_under_the_lock(tmp_path):

@@ -219,7 +219,7 @@ def iterations(state):
     from zeroone.utils.storage import STATE, read_tensors
 
     try:
-        return len(read_tensors(state, STATE, STATE_VERSION)[0]["history"]) - 1
+        return len(read_tensors(state, STATE, STATE_VERSION)[0]["progress"]["history"]) - 1
     except InputError:
         return -1
 

@@ -1,8 +1,8 @@
 """A network with any activation: an optional backbone, then the layers that 0/1 networks have."""
 
 from copy import copy
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from zeroone.analysis.counts import walk
@@ -63,10 +63,11 @@ class FloatNetwork(Chain):
         """Whether its inputs are images for a convolution."""
         return self.backbone is not None or len(self.shape_in) > 1
 
-    def move(self, device: torch.device) -> "FloatNetwork":
-        """Move all numbers to a device, in place."""
-        self.scaling = self.scaling.to(device)
-        return self.to(device)
+    def to(self, *args: Any, **kwargs: Any) -> "FloatNetwork":
+        """Move or convert all numbers in place; the scaling moves along."""
+        super().to(*args, **kwargs)
+        self.scaling = self.scaling.to(next(self.parameters()).device)
+        return self
 
     def on_backbone(self, backbone: Backbone, scaling: Scaling) -> "FloatNetwork":
         """Put layers that took the features of a backbone on the backbone itself."""

@@ -19,7 +19,7 @@ from zeroone.deploy import IntegerModel, quantise
 from zeroone.nn.network_file import load
 from zeroone.training import TrainSettings, train
 from zeroone.training.baselines import train_baseline
-from zeroone.training.runs import MODEL, RECORD
+from zeroone.training.checkpoint import MODEL, RECORD
 from zeroone.utils.checks import need_extra
 from zeroone.utils.records import write_record
 from zeroone.utils.storage import make_folder, replacing

@@ -19,7 +19,7 @@ from zeroone.nn.functional import classify
 from zeroone.nn.network import Network
 from zeroone.nn.network_file import load
 from zeroone.nn.operators import Shape
-from zeroone.training.runs import MODEL, RECORD
+from zeroone.training.checkpoint import MODEL, RECORD
 from zeroone.training.text_progress import PARTS, percent, say
 from zeroone.training.training_data import Subset, known_part
 from zeroone.utils.checks import InputError, need_extra, printable

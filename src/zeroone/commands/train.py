@@ -17,8 +17,8 @@ from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
 from zeroone.training.checkpoint import FILE as STATE
+from zeroone.training.checkpoint import RECORD
 from zeroone.training.pretraining.process import FOLDER as PRETRAINED
-from zeroone.training.runs import RECORD
 from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.parallel import restarts, together
 
@@ -95,8 +95,6 @@ def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -
         made.append(CSVLogger(csv))
     if tensorboard is not None:
         made.append(TensorBoardLogger(tensorboard))
-    for logger in made:
-        logger.check()
     return made
 
 

@@ -5,8 +5,7 @@ changed ones of the same shape. It draws from torch's default generator, which t
 seed and the epoch, so that a resumed run repeats it. ``register_augmentation`` adds one by name.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -71,8 +70,13 @@ class Augment:
         whole = X
         if share.places is not None:
             whole = X.new_zeros(share.total, X.shape[1]).index_copy_(0, share.places, X)
-        with drawing_from(rng):
+        before = torch.get_rng_state()
+        torch.set_rng_state(rng.get_state())
+        try:
             changed = self.function(whole.reshape(-1, *self.image))
+        finally:
+            rng.set_state(torch.get_rng_state())
+            torch.set_rng_state(before)
         if not isinstance(changed, Tensor) or changed.shape != (len(whole), *self.image):
             found = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
             raise InputError(
@@ -80,15 +84,3 @@ class Augment:
                 f"{(len(whole), *self.image)}, as it gets them, not {found}."
             )
         return share.of(changed.flatten(1))
-
-
-@contextmanager
-def drawing_from(rng: torch.Generator) -> Iterator[None]:
-    """Draw torch's default random numbers on the CPU from a generator, which moves on."""
-    before = torch.get_rng_state()
-    torch.set_rng_state(rng.get_state())
-    try:
-        yield
-    finally:
-        rng.set_state(torch.get_rng_state())
-        torch.set_rng_state(before)

@@ -12,16 +12,14 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.heads import HEADS
 from zeroone.training import Callback, TrainSettings
 from zeroone.training.adam import AdamTrainer
+from zeroone.training.checkpoint import open_checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
-from zeroone.training.loop import run as run_loop
-from zeroone.training.runs import describe, open_checkpoint, part_errors
-from zeroone.training.torch_data import Given, as_arrays
-from zeroone.training.training_data import Labelled, TrainingData
+from zeroone.training.runs import record_run
+from zeroone.training.training_data import Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
-from zeroone.utils.records import new_record
 
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
@@ -39,7 +37,6 @@ def train_baseline(
     name: str | None = None,
     image: tuple[int, ...] | None = None,
     callbacks: Sequence[Callback] = (),
-    noise: Sequence[float] = (),
     out: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -49,39 +46,28 @@ def train_baseline(
     """Train a baseline; return the network and the record of its run.
 
     Of ``settings`` it uses those in ``USED``. ``image`` is the shape (channels, height, width) of a
-    sample, for convolutions; ``noise``, ``features``, ``resume`` and ``overwrite`` are as in
-    ``train``. The folder ``out`` holds only the state of the run, which the caller removes once it
-    keeps the result.
+    sample, for convolutions; ``features``, ``resume`` and ``overwrite`` are as in ``train``. The
+    folder ``out`` holds only the state of the run, which the caller removes once it keeps the
+    result.
     """
     if not HEADS[settings.head].targets.one_class:
         raise InputError(f"baselines choose one class per sample, not as head={settings.head!r}.")
-    given = as_arrays(Given(X, y, settings, test, image))
-    X, y, settings, test, image = given
+    X, y, settings, test, image = as_arrays(X, y, settings, test, image)
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
     s, part = settings.stochastic, task.parts["train"]
-    model = start(task, baseline, settings).move(find_device(settings.device))
+    model = start(task, baseline, settings).to(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
         part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
     )
     trainer = AdamTrainer(model, baseline, plan.total, team)
     learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
-    described, how = describe_baseline(baseline, settings), {"resume": resume}
-    with open_checkpoint(out, described, task, team, **how, overwrite=overwrite) as checkpoint:
-        outcome = run_loop(
-            learner,
-            task.parts,
-            patience=settings.patience,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            resume=resume,
-            team=team,
-        )
-    errors = part_errors(model, task.parts, team)
-    task = replace(task, scaling=model.move(torch.device("cpu")).scaling)
-    record = new_record("train", described, settings.seed) | {"ranks": {"count": team.size}}
-    record |= {"device": settings.device} | describe(learner, task, outcome, errors, noise)
+    described = describe_baseline(baseline, settings)
+    with open_checkpoint(
+        out, described, task, resume=resume, overwrite=overwrite, team=team
+    ) as checkpoint:
+        record = record_run(learner, task, settings, described, checkpoint, callbacks=callbacks)
     return task.whole(model), record
 
 

@@ -1,11 +1,11 @@
 """Callbacks observe a training run and may stop it; loggers write its history to files."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zeroone.utils.checks import InputError
-from zeroone.utils.storage import replacing
 
 
 class Callback:
@@ -16,13 +16,12 @@ class Callback:
             the exact solver. Settings that you change apply from the next batch on, and a resumed
             run keeps them: ``self.optimizer.param_groups[0]["move"]``, ``self.optimizer.window``.
             Several ranks must make the same changes.
+        history: the entries of all iterations so far, from that of the untrained network on.
 
     """
 
     optimizer: Any = None
-
-    def check(self) -> None:
-        """Raise an error for what cannot work, before the run touches anything."""
+    history: Sequence[dict[str, Any]] = ()
 
     def on_start(self, done: int, total: int) -> None:
         """Training starts or resumes: ``done`` of ``total`` iterations are complete."""
@@ -66,53 +65,32 @@ class CSVLogger(Callback):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.columns: list[str] = []
-
-    def check(self) -> None:
-        """Raise an error for a file that is not a log."""
-        self._rows()
+        if self.path.exists() and not _is_log(self.path):
+            raise InputError(f"{self.path} is not a log of a training: it is left as it is.")
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
-        """Start a new file, or keep the lines of the iterations that are done."""
-        rows = self._rows()
-        if not done:
-            self.columns, rows = [], []
-        kept = {k: row for row in rows if (k := _number(row.get("iteration"))) <= done}
-        self._write([kept[k] for k in sorted(kept)])
-
-    def _write(self, rows: list[dict[str, str]]) -> None:
-        """Replace the file by a header and these lines."""
-        with replacing(self.path) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self.columns)
-            if self.columns:
-                writer.writeheader()
-            writer.writerows(rows)
-
-    def _rows(self) -> list[dict[str, str]]:
-        """Read the complete lines of an earlier log; raise an error for any other file."""
-        if not self.path.exists():
-            return []
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            text = "?"
-        if text and not text.startswith("iteration,"):
-            raise InputError(f"{self.path} is not a log of a training: it is left as it is.")
-        reader = csv.DictReader(text.splitlines()[: text.count("\n")])
-        self.columns = list(reader.fieldnames or [])
-        return [row for row in reader if None not in row and None not in row.values()]
+        """Have the next line begin the file anew, with the lines of what was done before."""
+        self.columns = []
 
     def on_iteration(self, entry: dict[str, Any], model: Any) -> None:  # noqa: ARG002
         """Append a line; a value with a new name gets a column, empty in earlier lines."""
-        numbers = flat_numbers(entry)
+        rows = [flat_numbers(entry)]
+        anew = not rows[0].keys() <= set(self.columns)
+        if anew:
+            rows = [flat_numbers(entry) for entry in self.history[1:]]
+            self.columns = list(dict.fromkeys(name for row in rows for name in row))
         try:
-            if new := [name for name in numbers if name not in self.columns]:
-                rows = self._rows()
-                self.columns += new
-                self._write(rows)
-            with self.path.open("a", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, self.columns).writerow(numbers)
+            with self.path.open("w" if anew else "a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, self.columns)
+                if anew:
+                    writer.writeheader()
+                writer.writerows(rows)
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error.strerror}.") from None
+
+
+def _is_log(path: Path) -> bool:
+    return path.is_file() and path.read_bytes()[:10] in (b"", b"iteration,")
 
 
 class TensorBoardLogger(Callback):
@@ -122,11 +100,8 @@ class TensorBoardLogger(Callback):
         self.folder = str(folder)
         self.writer: Any = None
         _summary_writer()
-
-    def check(self) -> None:
-        """Raise an error if the path is a file."""
-        if Path(self.folder).exists() and not Path(self.folder).is_dir():
-            raise InputError(f"{self.folder} is not a folder.")
+        if Path(folder).is_file():
+            raise InputError(f"{folder} is not a folder.")
 
     def on_start(self, done: int, total: int) -> None:  # noqa: ARG002
         """Open the log; drop what a resumed run is about to write again."""
@@ -155,10 +130,3 @@ def _summary_writer() -> Any:
             "logging for TensorBoard needs its package: pip install tensorboard."
         ) from None
     return SummaryWriter
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "inf")
-    except ValueError:
-        return float("inf")

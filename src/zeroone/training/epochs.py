@@ -15,7 +15,7 @@ from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
 from zeroone.training.callbacks import Callback
-from zeroone.training.loop import Iteration, Status, Stop
+from zeroone.training.loop import Status, Stop
 from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import ModuleTrainer
 from zeroone.training.training_data import Subset
@@ -26,7 +26,6 @@ HEAVIEST = 2.0  # the most a sample may weigh in one batch, if other batches can
 LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
 LARGE, LARGE_BATCH = 200_000, 1024  # from so many samples on, batches are so large
 FAILED = 1.5  # times the loss of a constant answer: from there on, a training has failed
-FEW = 20  # an epoch of fewer batches is short
 DROPOUT, FEATURES_TO_DROP, SAMPLES_TO_DROP = 0.2, 16, 100
 ENOUGH = 1000  # samples per feature from which layers need no regularisation by dropout
 
@@ -149,7 +148,6 @@ class Epochs:
         self.limit = self.batch_plan.epochs
         self.at_limit: Stop = (Status.COMPLETED, f"all {self.limit} epochs are done")
         self.plan = {"epochs": self.limit, "batches": self.batch_plan.batches}
-        self.targets = self.trainer.model.targets
 
     @property
     def model(self) -> Model:
@@ -170,9 +168,11 @@ class Epochs:
         """Return the entry of the untrained network."""
         return {"loss": None, "running_error": None, "seconds": 0.0, **self.trainer.notes()}
 
-    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+    def iterate(
+        self, k: int, callbacks: Sequence[Callback] = ()
+    ) -> tuple[dict[str, Any], Stop | None]:
         """Run epoch ``k``. Its loss and error are those of each batch before its update."""
-        started = time.perf_counter()
+        started, head = time.perf_counter(), self.trainer.head
         wrong, seen, loss = 0.0, 0.0, 0.0
         for done, (V0, y, weight, rng, share) in enumerate(self._batches(k), start=1):
             try:
@@ -180,9 +180,9 @@ class Epochs:
             except DivergedError as error:
                 entry = {"loss": math.nan, "running_error": None} | self.trainer.notes()
                 entry["seconds"] = time.perf_counter() - started
-                return Iteration(entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip(".")))
-            losses = self.trainer.losses(scores, y)
-            wrong, seen = wrong + float(self.targets.mistakes(scores, y).sum()), seen + len(y)
+                return entry, (Status.DIVERGED, f"in epoch {k} {error}".rstrip("."))
+            losses = head.losses(scores, y)
+            wrong, seen = wrong + float(head.targets.mistakes(scores, y).sum()), seen + len(y)
             loss += float((losses if weight is None else losses * weight).sum())
             for callback in callbacks:
                 callback.on_batch(k, done, self.batch_plan.batches)
@@ -196,33 +196,29 @@ class Epochs:
         stop: Stop | None = None
         if not math.isfinite(loss):
             stop = (Status.DIVERGED, f"the loss was no longer finite in epoch {k}")
-        elif self._went_wrong(k, V0):
-            stop = (Status.DIVERGED, f"the scores were no longer finite after epoch {k}")
-        elif k == self.limit:
-            stop = self._failure(entry["loss"], scores, y)
-        return Iteration(entry, stop)
+        elif k >= self.limit:  # pieces of a stream end with every epoch
+            stop = self._failure(k, entry["loss"], V0, y)
+        return entry, stop
 
-    def _failure(self, loss: float, scores: Tensor, y: Tensor) -> Stop | None:
-        """Say so if the last epoch's loss is far above that of equal scores for all classes.
+    def _failure(self, k: int, loss: float, V0: Tensor, y: Tensor) -> Stop | None:
+        """Say so if the last update spoiled the network, or if a constant answer beats it.
 
         Hidden units may have left their windows for good: then nothing below them learns.
         """
-        losses = self.trainer.losses(torch.zeros_like(scores), y)
-        (equal,) = self.team.largest(float(losses.sum()) / max(1, len(y)))
+        with torch.no_grad():  # some rows are enough: a full batch took a fifth of its time
+            scores = self.trainer.model.forward(V0[:BATCH])
+        constant = self.trainer.head.losses(scores.new_zeros(len(y), scores.shape[1]), y)
+        broken, equal = self.team.largest(
+            not scores.isfinite().all(), float(constant.sum()) / max(1, len(y))
+        )
+        if broken:
+            return Status.DIVERGED, f"the scores were no longer finite after epoch {k}"
         if loss <= FAILED * equal:
             return None
         return Status.FAILED, (
             f"the loss ended at {loss:.3g}, where a constant answer has {equal:.3g}; take a "
             f"smaller move"
         )
-
-    def _went_wrong(self, k: int, V0: Tensor) -> bool:
-        """Whether the last update of epoch ``k`` spoiled the network."""
-        if k < self.limit and self.batch_plan.batches < FEW:
-            return False  # the next loss will tell
-        with torch.no_grad():  # some rows are enough: a full batch took a fifth of its time
-            finite = bool(self.trainer.model.forward(V0[:BATCH]).isfinite().all())
-        return bool(self.team.largest(not finite)[0])
 
     def _batches(
         self, epoch: int

@@ -6,7 +6,6 @@ from functools import partial
 
 from zeroone.deploy.exporters.c import size_of
 from zeroone.deploy.quantise import check_has_integers, convert
-from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.settings import DTYPES, TrainSettings
@@ -16,11 +15,6 @@ from zeroone.utils.checks import InputError
 
 def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) -> TrainSettings:
     """Return the settings with the largest ``keep`` whose network fits into ``flash``.
-
-    Args:
-        settings: The settings as they are given.
-        task: What the network learns.
-        scaling: The scaling of its inputs.
 
     Raises:
         InputError: no network of these layers fits, or it has no C export.
@@ -49,7 +43,8 @@ def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) 
 
 def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep: float) -> int:
     """Return the flash that a network takes at most after a training with this ``keep``."""
-    plans = [replace(plan, units=kept_units(plan, keep)) for plan in settings.plans]
+    # Rounded as ``Removal`` does.
+    plans = [replace(plan, units=max(1, round(keep * plan.units))) for plan in settings.plans]
     shape = task.shape_for(plans)
     if len(shape) == 1:
         scaling = scaling.without_constants()
@@ -74,8 +69,3 @@ def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep
                 operator.linear[0, 0] = 0  # so that weights take two bits
     assert scaling.inputs is not None
     return size_of(convert(network, scaling.inputs)).flash
-
-
-def kept_units(plan: LayerPlan, keep: float) -> int:
-    """Return how many units of a layer ``keep`` leaves; ``Removal`` rounds likewise."""
-    return max(1, round(keep * plan.units))

@@ -88,14 +88,14 @@ class OnlineLearner:
         # A stream without an end cannot be overfitted: inputs are dropped only on request.
         plan = BatchPlan.make(part, 1, batch, s.input_dropout or 0.0, self.settings.seed)
         self.pieces += 1
-        done = Epochs(self.trainer, part, self.network.scaling, plan).iterate(self.pieces)
-        if done.stop and done.stop[0] is Status.DIVERGED:
-            raise InputError(f"training diverged: {done.stop[1]}; take smaller steps.")
+        entry, stop = Epochs(self.trainer, part, self.network.scaling, plan).iterate(self.pieces)
+        if stop and stop[0] is Status.DIVERGED:
+            raise InputError(f"training diverged: {stop[1]}; take smaller steps.")
         self.network = self.trainer.model
         self.network.scaling = self.network.scaling.widened(
             Scaling.fit(part.X, self.network.dtype, "common")
         )
-        return float(done.entry["loss"])
+        return float(entry["loss"])
 
     def trained(self) -> Network:
         """Return a copy of the network as it is now, in the user's units."""

@@ -1,8 +1,6 @@
 """``train``: arrays in; a network, a reason for stopping and a record out."""
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,33 +12,30 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zeroone.analysis.counts import counts
-from zeroone.analysis.metrics import Model, error_rates, noise_errors
+from zeroone.analysis.metrics import error_rates
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
-from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import Checkpoint, refuse_both, refuse_unfinished
+from zeroone.training.checkpoint import MODEL, RECORD, Checkpoint, open_checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.features import Features
 from zeroone.training.flash import within_flash
-from zeroone.training.loop import Learner, Outcome, Status
+from zeroone.training.loop import Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
-from zeroone.training.torch_data import Given, as_arrays
 from zeroone.training.trainers import PROBE, BCDTrainer
-from zeroone.training.training_data import Labelled, Subset, TrainingData
+from zeroone.training.training_data import Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import new_record, write_record
-from zeroone.utils.storage import flush, locked, make_folder, remove_leftovers
+from zeroone.utils.storage import flush, locked, make_folder
 
 EXACT_INIT_STD = 1e-3
-RECORD, MODEL = "record.json", "model.safetensors"
 TorchData = Dataset[Any] | DataLoader[Any]
 
 
@@ -50,16 +45,22 @@ class Run:
 
     Attributes:
         network: the trained network.
-        status: why training stopped.
-        reason: the same in words.
         record: settings, data, history and results, as ``record.json`` holds them.
 
     """
 
     network: Network
-    status: Status
-    reason: str
     record: dict[str, Any] = field(repr=False)
+
+    @property
+    def status(self) -> Status:
+        """Why training stopped."""
+        return Status(self.record["status"])
+
+    @property
+    def reason(self) -> str:
+        """The same in words."""
+        return str(self.record["reason"])
 
     @property
     def n_iter(self) -> int:
@@ -96,7 +97,6 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    noise: Sequence[float] = (),
     features: Features | None = None,
     sample_weight: ArrayLike | Tensor | None = None,
     start: Network | None = None,
@@ -128,7 +128,6 @@ def train(
         resume: whether to continue from the state in ``out``. On the same machine with as many
             threads, the result equals that of an uninterrupted run bit for bit.
         overwrite: whether a new run may replace one in ``out``, finished or not.
-        noise: levels of Gaussian noise (see ``metrics.Noise``) at which to score the result.
         features: the outputs of a trained backbone for X (see ``zeroone.pretraining``). Layers
             are trained on these; the resulting network takes X.
         sample_weight: how often each sample counts, for the stochastic solver. Errors count
@@ -144,112 +143,40 @@ def train(
         team: the processes that train together (see ``parallel.together``), with equal calls.
 
     """
-    for callback in callbacks:
-        callback.check()
     if start is not None and out is not None:
         raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
-    refuse_both(resume=resume, overwrite=overwrite)
     if start is not None:
         settings, image = _continuing(settings, check_network(start), image)
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
     device = find_device(settings.device)
-    given = as_arrays(Given(X, y, settings, test, image))
-    settings = given.settings
-    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None}
-    known["start"] = _fingerprint(start)
+    inputs, targets, settings, held, image = as_arrays(X, y, settings, test, image)
+    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None, "start": start}
     task = TrainingData.prepare(
-        *given[:4], name, given.image, features, sample_weight, team, **known
+        inputs, targets, settings, held, name, image, features, sample_weight, team, **known
     )
     network = _start(task, settings, start, feature_names)
     settings = within_flash(settings, task, network.scaling)
     task = replace(task, scaling=network.to(device).scaling)
     learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
-    how = {"resume": resume, "overwrite": overwrite, "keeps_results": True}
-    with open_checkpoint(out, settings.flat(), task, team, **how) as checkpoint:
-        outcome = run_loop(
-            learner,
-            task.parts,
-            patience=settings.patience,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            resume=resume,
-            scores=scores,
-            team=team,
+    with open_checkpoint(
+        out, settings.flat(), task, resume=resume, overwrite=overwrite, team=team
+    ) as checkpoint:
+        described = settings.describe()
+        record = record_run(
+            learner, task, settings, described, checkpoint, callbacks=callbacks, scores=scores
         )
-        errors = part_errors(network, task.parts, team)
-        task = replace(task, scaling=network.to(torch.device("cpu")).scaling)
-        record = new_record("train", settings.describe(), settings.seed)
-        record |= {"ranks": {"count": team.size}, "device": settings.device}
-        record |= describe(learner, task, outcome, errors, noise)
         record["network"] = [str(LayerPlan.of(layer)) for layer in network.layers]
         if task.target_scaling is not None:
             task.target_scaling.fold(network.operators[-1])
-        finished = Run(task.whole(network), outcome.status, outcome.reason, record)
+        finished = Run(task.whole(network), record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
-            checkpoint.remove()
+            checkpoint.path.unlink()  # results are written
     return finished
-
-
-@contextmanager
-def open_checkpoint(
-    out: str | Path | None,
-    settings: dict[str, Any],
-    task: TrainingData,
-    team: Team = ALONE,
-    *,
-    resume: bool,
-    overwrite: bool,
-    keeps_results: bool = False,
-) -> Iterator[Checkpoint | None]:
-    """Lock a folder and yield its checkpoint; None without a folder.
-
-    Results of an earlier run stay until there are new ones, which the run ``keeps_results`` for.
-
-    Raises:
-        InputError: there is nothing to resume, a new run would replace another one, or another
-            process is at work in the folder.
-
-    """
-    if out is None:
-        yield None
-        return
-    checkpoint = Checkpoint(make_folder(Path(out)), settings, task)
-    team.state = checkpoint.path
-    folder = checkpoint.path.parent
-    with ExitStack() as stack:
-        with team.agree():
-            if team.is_first:
-                stack.enter_context(locked(folder))
-                _check_folder(folder, resume=resume, overwrite=overwrite, results=keeps_results)
-        yield checkpoint
-
-
-def _check_folder(folder: Path, *, resume: bool, overwrite: bool, results: bool) -> None:
-    """Remove what an interrupted write left; refuse a folder that does not fit the wishes."""
-    state = folder / STATE
-    for path in (folder / RECORD, folder / MODEL, state):
-        remove_leftovers(path)
-    if resume and not state.is_file():
-        what = "a finished run" if (folder / RECORD).exists() else "no unfinished run"
-        raise InputError(f"{folder} holds {what}: there is nothing to resume.")
-    if not (resume or overwrite):
-        refuse_unfinished(folder)
-        if results:
-            refuse_finished(folder)
-
-
-def refuse_finished(folder: Path) -> None:
-    """Raise an error rather than replace the results of a run."""
-    if any((folder / name).exists() for name in (RECORD, MODEL)):
-        raise InputError(
-            f"{folder} holds a finished run: take another folder, or replace it with --overwrite "
-            f"(overwrite=True)."
-        )
 
 
 def _start(
@@ -319,19 +246,6 @@ def _continuing(
     return settings, shape if image is None and len(shape) == 3 else image
 
 
-def _fingerprint(network: Network | None) -> str | None:
-    """Return a digest of all that a training starts from."""
-    if network is None:
-        return None
-    scaling = network.scaling
-    digest = hashlib.sha256(repr((network.head.describe(), scaling.inputs)).encode())
-    weights = [link.operator.weight for link in network.links]
-    for tensor in (scaling.centre, scaling.scale, scaling.taken, *weights):
-        if tensor is not None:
-            digest.update(tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _has_more_units(settings: TrainSettings, plans: list[LayerPlan]) -> bool:
     """Whether the layers may be what ``keep`` or ``lam`` left of those in the settings."""
     s = settings.stochastic
@@ -371,22 +285,45 @@ def _make_learner(
     return Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
 
 
-def describe(
-    learner: Learner,
+def record_run(
+    learner: Sweeps | Epochs,
     task: TrainingData,
-    outcome: Outcome,
-    errors: dict[str, float],
-    noise: Sequence[float] = (),
+    settings: TrainSettings,
+    described: dict[str, Any],
+    checkpoint: Checkpoint | None,
+    *,
+    callbacks: Sequence[Callback],
+    scores: bool = True,
 ) -> dict[str, Any]:
-    """Return the part of a record about the data and the course of the training.
+    """Train to the end and score the result, whose network goes back to the CPU.
 
-    ``errors`` come from ``part_errors``. The learner's model is back on the CPU.
+    The arguments are those of ``train``; ``described`` are the settings as the record names them.
+
+    Returns:
+        The record.
+
     """
-    progress = outcome.progress
+    progress, status, reason = run_loop(
+        learner,
+        task.parts,
+        patience=settings.patience,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        scores=scores,
+    )
+    team, errors = learner.team, dict[str, float]()
+    for part, samples in task.parts.items():
+        mine = samples.mine(team)
+        rates = error_rates(learner.model, mine.X, mine.y, team)
+        errors |= {f"{part}_{kind}": error for kind, error in rates.items()}
     history, best = progress.history, progress.best_iteration if progress.best else None
     last = history[-1 if best is None else best]
-    model = task.whole(learner.model)
+    network: Any = learner.model
+    model = task.whole(network.to(torch.device("cpu")))
     return {
+        **new_record("train", described, settings.seed),
+        "ranks": {"count": team.size},
+        "device": settings.device,
         "data": {
             "name": task.name,
             "features": model.n_features,
@@ -395,8 +332,8 @@ def describe(
             "sha256": task.raw_digests,
         },
         **({"initial": task.features.summary} if task.features else {}),
-        "status": str(outcome.status),
-        "reason": outcome.reason,
+        "status": str(status),
+        "reason": reason,
         "plan": learner.plan,
         "n_iter": len(history) - 1,
         "best_iteration": best,
@@ -404,29 +341,9 @@ def describe(
         "residuals": last.get("residuals", {}),
         "result": {
             **errors,
-            **in_noise(model, task.raw or task.parts, noise),
             **counts(model),
             "seconds": sum(entry["seconds"] for entry in history),
         },
         "resumed": progress.resumed,
         "history": history,
     }
-
-
-def part_errors(model: Model, parts: dict[str, Subset], team: Team = ALONE) -> dict[str, float]:
-    """Score all samples of each part: ``train_error``, ``train_top5_error`` and so on."""
-    mine = {name: part.mine(team) for name, part in parts.items()}
-    return {
-        f"{name}_{kind}": error
-        for name, part in mine.items()
-        for kind, error in error_rates(model, part.X, part.y, team).items()
-    }
-
-
-def in_noise(model: Model, parts: dict[str, Subset], levels: Sequence[float]) -> dict[str, Any]:
-    """Score the test part, or else the validation or the training part, in noise."""
-    if not levels:
-        return {}
-    name = next(name for name in ("test", "validation", "train") if name in parts)
-    part = parts[name]
-    return {"noise": {"part": name} | noise_errors(model, part.X[:], part.y, levels)}

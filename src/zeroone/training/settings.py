@@ -13,7 +13,7 @@ from zeroone.nn.heads import HEADS
 from zeroone.nn.layers import LayerPlan, check_skips
 from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS, Augmentation, name_of
-from zeroone.training.stochastic_settings import BATCH, RETIRED, StochasticSettings
+from zeroone.training.stochastic_settings import BATCH, StochasticSettings
 from zeroone.utils.checks import InputError, count, not_negative, one_of, positive
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -110,11 +110,6 @@ class TrainSettings:
         """The hidden layers, parsed."""
         return [LayerPlan.parse(layer) for layer in self.layers]
 
-    @property
-    def own(self) -> StochasticSettings | ExactSettings:
-        """The settings of the chosen solver."""
-        return self.exact if self.solver == "exact" else self.stochastic
-
     @classmethod
     def from_options(cls, preset: str | None = None, **options: Any) -> "TrainSettings":
         """Make settings from one flat set of options, on top of a preset if one is named.
@@ -161,19 +156,17 @@ class TrainSettings:
         left_out = {"device", *SOLVERS} - {self.solver}
         settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         settings |= {"hidden": self.layers, "augment": name_of(self.augment)}
-        settings[self.solver] = asdict(self.own)
+        settings[self.solver] = asdict(getattr(self, self.solver))
         return {k: v for k, v in settings.items() if k not in left_out}
 
     def flat(self) -> dict[str, Any]:
         """Return the same with the solver's settings among the others."""
-        common = {k: v for k, v in self.describe().items() if k not in SOLVERS}
-        return common | asdict(self.own)
+        settings = self.describe()
+        own: dict[str, Any] = settings.pop(self.solver)
+        return settings | own
 
 
 def _check_known(name: str, solver: str, known: set[str]) -> None:
-    if name in RETIRED and name not in known:
-        instead = f": {RETIRED[name]} took its place" if RETIRED[name] else ""
-        raise InputError(f"{name} is no longer a setting{instead}.")
     for other, settings in SOLVER_SETTINGS.items():
         if name not in known and name in {f.name for f in fields(settings)}:
             raise InputError(f"{name} is a setting of solver={other!r}, not of {solver!r}.")

@@ -17,21 +17,6 @@ from zeroone.utils.checks import (
 BATCH = 256  # samples, by default
 LEAST_BATCH = 8  # samples: a unit's scale is taken from the batch
 
-# Settings of earlier versions and their replacements.
-RETIRED = {
-    "flip_rate": "move",
-    "flip_margin": "move",
-    "step": "move",
-    "conv_step": "move",
-    "top_step": "head_step",
-    "top_step_end": "head_step",
-    "window_end": "window",
-    "u_step": "u_rule",
-    "v_step": "",
-    "v_damping": "",
-    "threshold_spread": "",
-}
-
 
 @dataclass(frozen=True)
 class StochasticSettings:

@@ -9,8 +9,7 @@ from torch import Tensor
 from zeroone.exact.solver import ExactBCD
 from zeroone.nn.network import Network
 from zeroone.training.callbacks import Callback
-from zeroone.training.loop import Iteration, Status
-from zeroone.utils.checks import InputError
+from zeroone.training.loop import Status, Stop
 
 
 class Sweeps:
@@ -19,7 +18,7 @@ class Sweeps:
     settled = True  # every sweep prunes, so no network is larger than requested
 
     def __init__(self, solver: ExactBCD, own: Tensor) -> None:
-        self.solver, self.own = solver, own
+        self.solver, self.own, self.team = solver, own, solver.team
         self.limit = solver.settings.max_iter
         self.at_limit = (Status.MAX_ITER, f"the limit of max_iter={self.limit} was reached")
         self.plan = {"sweeps": self.limit}
@@ -38,35 +37,35 @@ class Sweeps:
         """Return F by term."""
         return self.solver.terms() | {"seconds": 0.0}
 
-    def iterate(self, k: int, callbacks: Sequence[Callback] = ()) -> Iteration:
+    def iterate(
+        self, k: int, callbacks: Sequence[Callback] = ()
+    ) -> tuple[dict[str, Any], Stop | None]:
         """Run one sweep; test for convergence every ``check_every`` sweeps."""
         settings = self.solver.settings
         entry = self.solver.sweep()
         for callback in callbacks:
             callback.on_batch(k, 1, 1)
         if not math.isfinite(entry["F"]):
-            return Iteration(entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}"))
+            return entry, (Status.DIVERGED, f"F was no longer finite after sweep {k}")
         if k % settings.check_every == 0 or k == self.limit:
             residuals = self.solver.residuals()
             entry["residuals"] = residuals
             if settings.tol and max(residuals.values()) <= settings.tol:
                 reason = f"every stationarity residual is at most {settings.tol:g}"
-                return Iteration(entry, (Status.CONVERGED, reason))
-        return Iteration(entry)
+                return entry, (Status.CONVERGED, reason)
+        return entry, None
 
     def state(self) -> dict[str, Tensor]:
         """Return the blocks of the samples of all ranks."""
-        team, n = self.solver.team, self.solver.n_samples
         return {
-            name: team.joined(T, self.own, n) if _is_per_sample(name) else T
+            name: self.team.joined(T, self.own, self.solver.n_samples)
+            if _is_per_sample(name)
+            else T
             for name, T in self.solver.state().items()
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``; the number of ranks may differ."""
-        for name, T in state.items():
-            if _is_per_sample(name) and (T.ndim == 0 or len(T) != self.solver.n_samples):
-                raise InputError(f"the state does not fit: {name} is of other samples.")
         self.solver.restore(
             {name: T[self.own] if _is_per_sample(name) else T for name, T in state.items()}
         )

@@ -7,7 +7,6 @@ by stochastic BCD.
 import gc
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,14 +17,13 @@ from torch.utils._pytree import tree_map_only
 from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
 from zeroone.nn.functional import channels_last
+from zeroone.nn.heads import Head
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Convolution
 from zeroone.nn.step import Step
 from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
-from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Share, Team
-from zeroone.utils.schema import find_fault
 
 PROBE = 1000  # samples on which to count flipped bits
 
@@ -38,6 +36,7 @@ class ModuleTrainer(ABC):
 
     module: nn.Module  # as it is called: wrapped by DDP if there are several ranks
     optimizer: torch.optim.Optimizer
+    head: Head  # whose loss it minimises
     team: Team = ALONE
 
     @property
@@ -49,14 +48,6 @@ class ModuleTrainer(ABC):
     def settled(self) -> bool:
         """Whether pruning is over."""
         return True
-
-    @abstractmethod
-    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the loss to minimise, for each sample."""
-
-    @abstractmethod
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the loss that the history reports, for each sample."""
 
     def update(
         self,
@@ -80,18 +71,14 @@ class ModuleTrainer(ABC):
 
         """
         self.optimizer.zero_grad()
-        scores = self.backward(V0, y, sample_weight, len(y) if share is None else share.total)
-        self.team.listen(self.optimizer.step)
-        return scores
-
-    def backward(self, V0: Tensor, y: Tensor, sample_weight: Tensor | None, total: int) -> Tensor:
-        """Compute the gradients of the summed loss over ``total``; return the scores."""
         scores: Tensor = self.team.listen(partial(self.module, V0))
-        losses = self.training_losses(scores, y)
+        losses = self.head.training_losses(scores, y, self.head.smoothing)
         weighted = losses if sample_weight is None else losses * sample_weight
         # DDP averages over the ranks what must be a sum.
+        total = len(y) if share is None else share.total
         loss = weighted.sum() * (self.team.size / total)
         self.team.listen(loss.backward)
+        self.team.listen(self.optimizer.step)
         return scores.detach()
 
     def notes(self) -> dict[str, Any]:
@@ -136,9 +123,9 @@ class BCDTrainer(ModuleTrainer):
         """
         self.network, self.settings, self.total_steps = network, settings, total_steps
         self.probe, self.widths, self.team = probe, widths, team
-        network.head.smoothing = settings.smoothing
+        self.head = network.head
+        self.head.smoothing = settings.smoothing
         self._stale = False  # whether the network is behind the module
-        self._most = [op.n_out for op in network.operators]  # units that a state may have
         self._build()
         self.bits = self._bits()
 
@@ -179,14 +166,6 @@ class BCDTrainer(ModuleTrainer):
         """Whether pruning is over."""
         removal = self.optimizer.removal
         return removal is None or removal.settled
-
-    def training_losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the head's loss, with smoothing."""
-        return self.network.head.training_losses(scores, y, self.settings.smoothing)
-
-    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
-        """Return the head's loss, without smoothing."""
-        return self.network.head.losses(scores, y)
 
     def update(
         self,
@@ -255,66 +234,19 @@ class BCDTrainer(ModuleTrainer):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``, with the units that were left then."""
         network = self.network
-        widths = self._check(state)
         weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
+        units = [len(W) for W in weights[: len(network.layers)]]
+        widths = [network.operators[0].n_in, *units[:-1]]  # of what feeds each layer
         for link, W in zip(network.links, weights, strict=True):
             link.operator.resize(W, widths[link.source])
         self._stale = False
         self._build()
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
-        for n, step in zip(widths[1:], self.layers.activations, strict=True):
-            assert isinstance(step, Step)
-            check_form(step.scale, tensor((n,) if step.scale.ndim else ()))
         self.bits = self._bits()
-
-    def _check(self, state: dict[str, Tensor]) -> list[int]:
-        """Refuse weights that do not fit together; return how many units feed each layer."""
-        links, places = self.network.links, [_place(i) for i in range(len(self.network.links))]
-        check_form(state, dict.fromkeys(places, _is_matrix) | {"optimizer": is_bytes})
-        units = [len(state[place]) for place in places[: len(self.network.layers)]]
-        may_shrink = self.optimizer.removal is not None
-        if units[-1] != self._most[-1] or not all(
-            n == most or (may_shrink and n < most)
-            for n, most in zip(units, self._most, strict=True)
-        ):
-            raise InputError("the state does not fit: its layers have other units.")
-        fed = [self.network.operators[0].n_in, *units[:-1]]
-        shapes = [
-            (units[x.layer], x.operator.group * fed[x.source] + x.operator.n_free) for x in links
-        ]
-        forms = [tensor(shape, self.network.dtype) for shape in shapes]
-        check_form(state, dict(zip(places, forms, strict=True)))
-        return fed
 
 
 def _place(i: int) -> str:
     return f"W{i}"
-
-
-def check_form(state: Any, form: Any) -> None:
-    """Refuse a state that does not have a form; see ``find_fault``."""
-    fault = find_fault(state, form)
-    if fault is not None:
-        raise InputError(f"the state does not fit: {fault or 'it'} is missing or of another form.")
-
-
-def tensor(shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Callable[[Any], bool]:
-    """Accept tensors of a shape and, unless it is None, of a dtype."""
-
-    def accepts(value: Any) -> bool:
-        alike = isinstance(value, Tensor) and tuple(value.shape) == tuple(shape)
-        return alike and dtype in (None, value.dtype)
-
-    return accepts
-
-
-def _is_matrix(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 2 and len(value) > 0
-
-
-def is_bytes(value: Any) -> bool:
-    """Tell whether a value is what ``as_bytes`` makes."""
-    return isinstance(value, Tensor) and value.ndim == 1 and value.dtype == torch.uint8
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:
@@ -327,10 +259,5 @@ def as_bytes(state: dict[str, Any]) -> Tensor:
 def from_bytes(content: Tensor) -> dict[str, Any]:
     """Invert ``as_bytes``; only tensors and plain values are read."""
     buffer = io.BytesIO(content.cpu().numpy().tobytes())
-    try:
-        state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
-    except Exception:  # damaged bytes may raise anything
-        raise InputError("the state of the optimizer cannot be read.") from None
-    if not isinstance(state, dict):
-        raise InputError("the state of the optimizer cannot be read.")
+    state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
     return state

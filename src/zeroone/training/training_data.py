@@ -13,6 +13,7 @@ from torch import Tensor
 
 from zeroone.data.shards import Shards
 from zeroone.data.splits import stratified_cut
+from zeroone.data.torch_datasets import Samples, is_torch_data, read_samples
 from zeroone.nn.heads import HEADS, Head
 from zeroone.nn.inputs import check_rows, check_weights, check_width
 from zeroone.nn.labels import ClassLabel
@@ -23,6 +24,8 @@ from zeroone.nn.targets import Targets, TargetScaling
 from zeroone.training.augment import AUGMENTATIONS, Augment, name_of
 from zeroone.training.features import Features
 from zeroone.training.settings import DTYPES, TrainSettings
+from zeroone.training.stochastic_settings import LEAST_BATCH
+from zeroone.training.text_progress import Lines
 from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import Rows, select_rows, split_rows
 from zeroone.utils.parallel import ALONE, Share, Team
@@ -128,9 +131,6 @@ class TrainingData:
     raw: dict[str, Subset] = field(default_factory=dict)  # with features: parts with raw inputs
     target_scaling: TargetScaling | None = None  # which the parts' targets have undergone
 
-    def __post_init__(self) -> None:
-        _check_pixels(self.image, self.n_features)
-
     @classmethod
     def prepare(
         cls,
@@ -202,9 +202,8 @@ class TrainingData:
         """Return the network that takes raw inputs: with features, ``model`` on its backbone."""
         if self.features is None:
             return model
-        return model.on_backbone(
-            self.features.backbone(self.scaling), self.features.network.scaling
-        )
+        backbone = self.features.backbone(model.scaling)
+        return model.on_backbone(backbone, self.features.network.scaling)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -231,16 +230,12 @@ def fit_scaling(
     team: Team = ALONE,
 ) -> Scaling:
     """Fit the scaling of raw inputs; below a convolution, pixels share the centre of a channel."""
-    _check_pixels(image, X.shape[1])
+    if image is not None and math.prod(image) != X.shape[1]:
+        raise InputError(f"samples of {X.shape[1]} numbers are no images of shape {image}.")
     plans = settings.plans
     channels = image[0] if image is not None and plans and plans[0].kernel else None
     fitted = Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
     return fitted if settings.augment == "none" else replace(fitted, constant=None)
-
-
-def _check_pixels(image: Shape | None, n_features: int) -> None:
-    if image is not None and math.prod(image) != n_features:
-        raise InputError(f"samples of {n_features} numbers are no images of shape {image}.")
 
 
 def known_part(
@@ -320,3 +315,30 @@ def as_learned(y: Tensor, scaling: TargetScaling | None, dtype: torch.dtype) -> 
             )
         y = scaling.apply(y)
     return y.to(dtype) if y.is_floating_point() else y
+
+
+def as_arrays(
+    X: Any, y: Any, settings: TrainSettings, test: Any, image: Shape | None
+) -> tuple[Any, Any, TrainSettings, Any, Shape | None]:
+    """Read data sets of torch into arrays; a loader may set the size of batches."""
+    if is_torch_data(test):
+        read = _read(test, "reading test data")
+        test = (read.X, read.y)
+    if not is_torch_data(X):
+        if y is None:
+            raise InputError("training needs labels, y, unless X is a data set of torch.")
+        return X, y, settings, test, image
+    if y is not None:
+        raise InputError("a data set has labels of its own: train(dataset, None, settings).")
+    read, s = _read(X, "reading data"), settings.stochastic
+    if read.batch is not None and s.batch is None and read.batch >= LEAST_BATCH:
+        n = len(read.y) - math.ceil(settings.validation * len(read.y))
+        settings = replace(settings, stochastic=replace(s, batch=min(read.batch, n)))
+    return read.X, read.y, settings, test, image or read.image
+
+
+def _read(data: Any, label: str) -> Samples:
+    """Read a data set; a line appears if that takes longer than half a minute."""
+    progress = Lines(label)
+    progress.on_start(0, 1)
+    return read_samples(data, lambda done, total: progress.on_batch(1, done, total))

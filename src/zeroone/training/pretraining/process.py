@@ -7,7 +7,6 @@ memory-mapped. Files that are already there are used again.
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,18 +28,17 @@ from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.augment import AUGMENTATIONS, Augment
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
-from zeroone.training.checkpoint import refuse_both, refuse_unfinished
+from zeroone.training.checkpoint import MODEL, RECORD, check_folder, lock_for
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.features import Features
 from zeroone.training.pretraining.settings import PretrainingSettings
 from zeroone.training.pretraining.store import cached_features
-from zeroone.training.runs import MODEL, RECORD, Run, refuse_finished
+from zeroone.training.runs import Run
 from zeroone.training.training_data import Labelled, TrainingData
 from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Share, Team
 from zeroone.utils.records import read_record
-from zeroone.utils.storage import locked
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
 
@@ -59,7 +57,6 @@ def train_on_backbone(
     callbacks: Sequence[Sequence[Callback]] = ((), (), ()),
     resume: bool = False,
     overwrite: bool = False,
-    noise: Sequence[float] = (),
     team: Team = ALONE,
 ) -> Run:
     """Train a backbone, then 0/1 layers on its features.
@@ -70,14 +67,13 @@ def train_on_backbone(
         pretraining: how the backbone is trained.
         settings: how the layers are trained.
         out: the folder of the run; the backbone is kept in its folder ``initial``.
-        test: see ``train``, as for ``name``, ``image``, ``noise`` and ``team``.
+        test: see ``train``, as for ``name``, ``image`` and ``team``.
         name: what the record calls the data.
         image: the shape (channels, height, width) of a sample.
         callbacks: those of pretraining, of computing features, and of the layers.
         resume: whether to resume the unfinished run in ``out``, in either stage.
         overwrite: whether new layers may replace those in ``out``. A finished backbone is used
             again all the same.
-        noise: levels of noise in which the result is scored.
         team: the processes that train together.
 
     """
@@ -85,23 +81,14 @@ def train_on_backbone(
         raise InputError(
             "a backbone is trained on data in memory: sharded data are for 0/1 layers."
         )
-    refuse_both(resume=resume, overwrite=overwrite)
     out = Path(out)
     folder = out / FOLDER
     begun = (folder / STATE).exists()
-    if resume and not begun and not (folder / RECORD).exists():
-        raise InputError(
-            f"{out} holds no unfinished run on a backbone: there is nothing to resume."
-        )
-    if not (resume or overwrite):
-        refuse_unfinished(out)
-        refuse_finished(out)
+    if overwrite or not (resume and (begun or (folder / RECORD).exists())):
+        check_folder(out, resume=resume, overwrite=overwrite)
     data: dict[str, Any] = {"test": test, "name": name, "image": image, "team": team}
     stage: dict[str, Any] = {"callbacks": callbacks[:2], "resume": resume and begun}
-    with ExitStack() as stack:
-        with team.agree():
-            if team.is_first:
-                stack.enter_context(locked(out))
+    with lock_for(team, out):
         features = make_features(
             X, y, pretraining, settings, folder, **data, **stage, overwrite=overwrite
         )
@@ -109,7 +96,7 @@ def train_on_backbone(
         # stage, results are those of the run that this one replaces.
         kept = (out / STATE).exists() or (not begun and (out / RECORD).exists())
         again = team.first_word(resume and kept)
-        data |= {"callbacks": callbacks[2], "features": features, "noise": noise}
+        data |= {"callbacks": callbacks[2], "features": features}
         data |= {"resume": again, "overwrite": (resume or overwrite) and not again}
         return train(X, y, settings, out=out, **data)
 
@@ -145,10 +132,7 @@ def make_features(
     if team.first_word(resume or not (folder / RECORD).exists()):
         stage: dict[str, Any] = {"callbacks": callbacks[0], "out": folder, "resume": resume}
         stage |= {"test": test, "name": name, "image": image, "team": team}
-        with ExitStack() as stack:
-            with team.agree():
-                if team.is_first:
-                    stack.enter_context(locked(folder))
+        with lock_for(team, folder):
             model, record = train_baseline(
                 X, y, pretraining.baseline, training, **stage, overwrite=overwrite
             )
@@ -212,7 +196,7 @@ def _keep(
     folder: Path, model: FloatNetwork, record: dict[str, Any], name: str, image: Shape
 ) -> None:
     """Write the backbone and its classifier as a network; remove features of an earlier one."""
-    for features in (*folder.glob("*.npy"), *folder.glob("*.sha256")):
+    for features in folder.glob("*.npy"):
         features.unlink()
     if record["status"] == Status.DIVERGED:
         raise InputError(f"pretraining diverged: {record['reason']}.")
@@ -223,7 +207,7 @@ def _keep(
     backbone = Backbone(name, image, model.backbone, identity)
     head = make_head("softmax", smoothing=record["settings"]["rival"]["smoothing"])
     network = Network(layers, head, model.scaling, record["data"]["classes"], backbone)
-    Run(network, Status(record["status"]), record["reason"], record).save(folder)
+    Run(network, record).save(folder)
     (folder / STATE).unlink()
 
 
@@ -243,7 +227,6 @@ def _check_same(
                 f"the backbone in {folder} was trained with {name}={then!r}, not {now!r}: take "
                 f"another folder, or remove it."
             )
-    if record["data"].get("sha256") != digests:
+    shape = network.backbone.image if network.backbone else None
+    if (record["data"].get("sha256"), shape) != (digests, image):
         raise InputError(f"the backbone in {folder} was trained on other data.")
-    if network.backbone is None or network.backbone.image != image:
-        raise InputError(f"the backbone in {folder} was trained on images of another shape.")
