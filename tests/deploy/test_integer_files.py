@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 from integer_networks import random_network, random_samples, whole_network
 from model_files import rewritten
@@ -166,7 +167,7 @@ def set_stage(i, **values):
         (lambda header: header.update(stages="no"), "not a complete model"),
         (lambda header: header.update(head={"kind": "max"}), "unknown head"),
         (lambda header: header.pop("stages"), "not a complete model"),
-        (lambda header: header.update(version=2), "newer than 1"),
+        (lambda header: header.update(version=3), "newer than 2"),
     ],
 )
 def test_hostile_headers(change, sentence, tmp_path):
@@ -212,6 +213,39 @@ def test_packed_weights_that_do_not_fit(tmp_path):
         unpack(bomb, 8, (2**20, 2**20))
     with pytest.raises(InputError, match="cannot be inflated"):
         unpack(np.arange(9, dtype=np.uint8), 8, (3, 3))
+
+
+def test_inputs_in_use_and_small_thresholds_take_little_room(tmp_path):
+    network = small_network()
+    path = IntegerModel(network).save(tmp_path / "m.safetensors")
+    again = load(path).network
+    assert np.array_equal(again.inputs.taken, network.inputs.taken)
+    for old, new in zip(network.stages, again.stages, strict=True):
+        assert new.thresholds.dtype == np.int32
+        assert np.array_equal(old.thresholds, new.thresholds)
+    with safe_open(path, "numpy") as file:
+        assert file.get_tensor("inputs.used").nbytes == 3
+        kinds = [str(file.get_tensor(f"stages.{i}.thresholds").dtype) for i in range(2)]
+    assert kinds == ["int32", "int16"]
+
+
+def small_network():
+    """Two of 20 inputs; thresholds that need 32 bits below others that need 16."""
+    first = Stage(Map(np.ones((3, 2), np.int8), (2,)), np.array([40_000, 0, -1], np.int32))
+    last = Stage(Map(np.eye(2, 3, dtype=np.int8), (3,)), np.array([-7, 7], np.int32))
+    return IntegerNetwork(Inputs(20, np.array([3, 19])), [first, last], [0, 1], SoftmaxCE())
+
+
+@pytest.mark.parametrize("bits", [[0, 0, 0], [255, 255], [1, 0, 0], [255, 255, 255], [[16, 0, 16]]])
+def test_inputs_in_use_that_do_not_fit(bits, tmp_path):
+    path = IntegerModel(small_network()).save(tmp_path / "m.safetensors")
+
+    def change(_, tensors):
+        tensors["inputs.used"] = torch.tensor(bits, dtype=torch.uint8)
+
+    rewritten(path, change, kind=storage.INTEGERS)
+    with pytest.raises(InputError, match=r"is not said of each of them|another number of inputs"):
+        load(path)
 
 
 def test_the_weights_of_all_layers_are_bounded_before_they_fill_memory(tmp_path):

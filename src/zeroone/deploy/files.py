@@ -32,7 +32,7 @@ from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # since inputs in use are bits
 GEOMETRY = ("kernel", "stride", "padding")
 
 
@@ -73,12 +73,16 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         header["features"] = network.feature_names
     arrays: dict[str, NDArray[Any]] = {}
     if inputs.taken is not None:
-        arrays["inputs.taken"] = inputs.taken.astype(np.int32)
+        used = np.zeros(inputs.n_features, np.bool_)
+        used[inputs.taken] = True
+        arrays["inputs.used"] = np.packbits(used)
     if inputs.low is not None and inputs.rate is not None:
         arrays |= {"inputs.low": inputs.low, "inputs.rate": inputs.rate}
     for i, stage in enumerate(network.stages):
         arrays[f"stages.{i}.weights"] = pack(stage.main.weights)
-        arrays[f"stages.{i}.thresholds"] = stage.thresholds
+        short = stage.thresholds.astype(np.int16)
+        fits = np.array_equal(short, stage.thresholds)
+        arrays[f"stages.{i}.thresholds"] = short if fits else stage.thresholds
         if stage.shortcut is not None:
             arrays[f"stages.{i}.shortcut"] = pack(stage.shortcut.weights)
     tensors = {k: torch.from_numpy(np.ascontiguousarray(array)) for k, array in arrays.items()}
@@ -171,7 +175,7 @@ def _check_header(header: dict[str, Any]) -> None:
 def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, room: int) -> Stage:
     """Read a layer that has at most ``room`` weights."""
     main = _read_map(described, tensors[f"stages.{i}.weights"], room)
-    thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32)
+    thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32, torch.int16)
     pool = one_of("pooling", described["pool"], POOLS)
     window = count("a pooling window", described["window"])
     shortcut, skip = None, 0
@@ -179,7 +183,7 @@ def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, r
         rest = room - main.weights.size
         shortcut = _read_map(described["shortcut"], tensors[f"stages.{i}.shortcut"], rest)
         skip = count("a skip", described["shortcut"]["skip"], least=2)
-    return Stage(main, thresholds, pool, window, shortcut, skip)
+    return Stage(main, thresholds.astype(np.int32), pool, window, shortcut, skip)
 
 
 def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
@@ -199,11 +203,11 @@ def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
 def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
     n = count("the number of inputs", header["n_features"])
     taken = None
-    if "inputs.taken" in tensors:
-        taken = _array(tensors["inputs.taken"], torch.int32).astype(np.int64)
-        rising = taken.ndim == 1 and len(taken) and bool((np.diff(taken) > 0).all())
-        if not rising or taken[0] < 0 or taken[-1] >= n:
-            raise InputError("the inputs that are taken are not in order.")
+    if "inputs.used" in tensors:
+        bits = _array(tensors["inputs.used"], torch.uint8)
+        if bits.shape != (-(-n // 8),) or not bits.any():
+            raise InputError("which inputs are used is not said of each of them.")
+        taken = np.flatnonzero(np.unpackbits(bits, count=n))
     if "inputs.low" not in tensors:
         return Inputs(n, taken)
     low = _array(tensors["inputs.low"], torch.float32)
@@ -213,8 +217,8 @@ def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
     return Inputs(n, taken, low, rate)
 
 
-def _array(tensor: Tensor, dtype: torch.dtype) -> NDArray[Any]:
-    if tensor.dtype != dtype:
-        raise InputError(f"numbers of {tensor.dtype} where {dtype} was expected.")
+def _array(tensor: Tensor, *dtypes: torch.dtype) -> NDArray[Any]:
+    if tensor.dtype not in dtypes:
+        raise InputError(f"numbers of {tensor.dtype} where {dtypes[0]} was expected.")
     array: NDArray[Any] = tensor.numpy()
     return array
