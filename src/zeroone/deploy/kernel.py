@@ -255,7 +255,7 @@ def _plane(some: NDArray[np.bool_]) -> NDArray[np.uint32]:
 
 def _tile(level: int, i: int) -> int:
     """The most units at a time: sums fit in registers, weights of the first layer in a cache."""
-    return 128 if level == AVX512 else 64 if i else 32
+    return 64 if i or level == AVX512 else 32
 
 
 def _tiles(n_units: int, most: int) -> list[slice]:

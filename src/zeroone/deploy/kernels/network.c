@@ -48,7 +48,7 @@ static struct memory plan(const struct network *network, int samples)
         const ptrdiff_t all = layer->kernel ? positions(layer) : samples;
         const ptrdiff_t rows = all < ROWS ? all : ROWS;
         if (!layer->planes)
-            parts.found = larger(parts.found, rows * (quads_of(layer) + 2 * SPARE) * 8);
+            parts.found = larger(parts.found, found_bytes(layer, rows));
         if (layer->kernel) {
             parts.patches = larger(parts.patches, rows * row_bytes(layer));
             parts.whole = larger(parts.whole, (ptrdiff_t)positions(layer) * halves(layer) * 2);
@@ -72,7 +72,7 @@ ptrdiff_t memory_bytes(const struct network *network, int samples)
 
 /* Run a layer on at most ROWS rows. */
 static void run_rows(const struct layer *layer, int level, const uint8_t *in, ptrdiff_t stride,
-                     int rows, struct quad *found, struct results to)
+                     int rows, int32_t *found, struct results to)
 {
     int row;
     if (layer->planes)
@@ -128,7 +128,7 @@ static void pool(const struct layer *layer, const uint16_t *whole, uint16_t *to)
 
 /* Run a convolution on one sample; ``whole`` holds the bits before pooling. */
 static void run_convolution(const struct layer *layer, int level, const uint8_t *image,
-                            struct quad *found, uint8_t *patches, uint16_t *whole, uint16_t *to)
+                            int32_t *found, uint8_t *patches, uint16_t *whole, uint16_t *to)
 {
     const int all = positions(layer), width = halves(layer);
     const ptrdiff_t size = row_bytes(layer);
@@ -169,10 +169,10 @@ void run_network(const struct network *network, const uint8_t *in, int samples, 
         const struct results to = {out, last ? sums : 0, last ? layer->units : halves(layer)};
         if (layer->kernel)
             for (s = 0; s < samples; s++)
-                run_convolution(layer, network->level, in + s * stride, (struct quad *)base,
+                run_convolution(layer, network->level, in + s * stride, (int32_t *)base,
                                 patches, (uint16_t *)whole, out + s * sample_bytes(layer) / 2);
         else
-            run_rows(layer, network->level, in, stride, samples, (struct quad *)base, to);
+            run_rows(layer, network->level, in, stride, samples, (int32_t *)base, to);
         in = (const uint8_t *)out;
         stride = sample_bytes(layer);
         width = layer->units;
