@@ -179,6 +179,13 @@ static WITH_AVX2 void bytes_avx2(const struct layer *layer, struct found found,
     }
 }
 
+/* sums += bytes times weights. As an intrinsic, GCC 12 copies the sums and loads weights twice. */
+INLINE WITH_AVX512 __m512i add_products(__m512i sums, __m512i bytes, __m512i weights)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(weights));
+    return sums;
+}
+
 /* ``vectors`` times LANES units; eight sums at a time hide the latency of vpdpbusd. */
 INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const struct layer *layer,
                                       struct found found, const int8_t *weights, int unit,
@@ -202,9 +209,9 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
             for (v = 0; v < vectors; v++) {
                 const __m512i weight = _mm512_loadu_si512(w + 64 * v);
                 const int n = vectors * s + v;
-                sums[0][n] = _mm512_dpbusd_epi32(sums[0][n], x, weight);
+                sums[0][n] = add_products(sums[0][n], x, weight);
                 if (rows == PAIR)
-                    sums[1][n] = _mm512_dpbusd_epi32(sums[1][n], y, weight);
+                    sums[1][n] = add_products(sums[1][n], y, weight);
             }
         }
     for (r = 0; r < rows; r++)
