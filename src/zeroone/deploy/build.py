@@ -137,7 +137,7 @@ def _declared(path: str) -> ctypes.CDLL:
     """Open a library; ``leading_class`` keeps Python's lock, which takes less time."""
     library: Any = ctypes.CDLL(path)
     pointer = ctypes.c_void_p
-    library.run_network.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer)
+    library.run_network.argtypes = pointer, pointer, ctypes.c_ssize_t, pointer, pointer, pointer
     library.run_network.restype = None
     library.memory_bytes.argtypes = pointer, ctypes.c_int
     library.memory_bytes.restype = ctypes.c_ssize_t

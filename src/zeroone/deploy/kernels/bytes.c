@@ -1,15 +1,15 @@
-/* Rows of bytes, or of bits, times int8 weights, PAIR rows at a time. Quads of inputs that are 0 in
- * all of these rows are skipped.
+/* Rows of bytes, or of bits, times int8 weights: some rows at a time share the weights that are
+ * loaded. Quads of inputs that are 0 in all of these rows are skipped.
  *
  * Weights are ordered by tile of units, quad, unit, and input of the quad.
  */
-enum { PAIR = 2 };
+enum { MOST = 4 }; /* rows that share weights */
 
-/* Quads of PAIR rows: their places, then the four bytes of each row, in arrays of ``room``. */
+/* The quads of some rows: their places, then the four bytes of each row, in arrays of ``room``. */
 struct found {
     int32_t *places;
     ptrdiff_t room;
-    int count; /* a multiple of SPARE, filled up with zeros */
+    int rows, count; /* the count is a multiple of SPARE, filled up with zeros */
 };
 
 /* Bits as bytes: four of them at a time. */
@@ -73,38 +73,40 @@ static WITH_AVX512 int find_avx512(const struct layer *layer, const uint8_t *in,
 {
     const int inputs = 4 * quads_of(layer);
     __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    int k, count = 0;
+    int k, r, count = 0;
     for (k = 0; k < inputs; k += 64) {
-        const __m512i a = bytes_at(layer, in, k);
-        const __m512i b = rows == 1 ? a : bytes_at(layer, in + stride, k);
-        const __m512i both = _mm512_or_si512(a, b);
-        const __mmask16 some = _mm512_test_epi32_mask(both, both);
+        __m512i bytes[MOST], any = _mm512_setzero_si512();
         int32_t *const at = to.places + count;
+        __mmask16 some;
+        for (r = 0; r < rows; r++) {
+            bytes[r] = bytes_at(layer, in + r * stride, k);
+            any = _mm512_or_si512(any, bytes[r]);
+        }
+        some = _mm512_test_epi32_mask(any, any);
         _mm512_storeu_si512(at, _mm512_maskz_compress_epi32(some, places));
-        _mm512_storeu_si512(at + to.room, _mm512_maskz_compress_epi32(some, a));
-        if (rows == PAIR)
-            _mm512_storeu_si512(at + 2 * to.room, _mm512_maskz_compress_epi32(some, b));
+        for (r = 0; r < rows; r++)
+            _mm512_storeu_si512(at + (r + 1) * to.room, _mm512_maskz_compress_epi32(some, bytes[r]));
         count += __builtin_popcount(some);
         places = _mm512_add_epi32(places, _mm512_set1_epi32(16));
     }
     return count;
 }
 
-/* Fill up to a multiple of SPARE. */
-INLINE int filled(struct found to, int rows, int count)
+/* Fill up to a multiple of SPARE; return the count. */
+INLINE int filled(struct found found)
 {
     int r;
-    for (; count % SPARE; count++)
-        for (r = 0; r <= rows; r++)
-            to.places[to.room * r + count] = 0;
-    return count;
+    for (; found.count % SPARE; found.count++)
+        for (r = 0; r <= found.rows; r++)
+            found.places[found.room * r + found.count] = 0;
+    return found.count;
 }
 
 static void bytes_plain(const struct layer *layer, struct found found, const int8_t *weights,
-                        int unit, int units, struct results to, int row, int rows)
+                        int unit, int units, struct results to, int row)
 {
     int j, k, i, r;
-    for (r = 0; r < rows; r++)
+    for (r = 0; r < found.rows; r++)
         for (j = 0; j < units; j += LANES) {
             const int32_t *const bytes = found.places + found.room * (r + 1);
             int32_t sums[LANES] = {0};
@@ -117,65 +119,63 @@ static void bytes_plain(const struct layer *layer, struct found found, const int
         }
 }
 
-/* ``vectors`` times eight units from the place of ``weights`` in a tile of ``units``.
+/* ``rows`` rows (one or two) and LANES units from the place of ``weights`` in a tile of ``units``.
  *
  * vpmaddubsw adds two products in 16 bits, where ``room`` quads fit; then they are widened. */
-INLINE WITH_AVX2 void bytes_lanes(const int rows, const int vectors, const int room,
-                                  const struct layer *layer, struct found found,
-                                  const int8_t *weights, int unit, int units, struct results to,
-                                  int row)
+INLINE WITH_AVX2 void bytes_lanes(const int rows, const int room, const struct layer *layer,
+                                  struct found found, const int32_t *x, const int8_t *weights,
+                                  int unit, int units, struct results to, int row)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sums[PAIR][4], parts[PAIR][4];
+    __m256i sums[2][2], parts[2][2];
     int k, r, v, end;
     for (r = 0; r < rows; r++)
-        for (v = 0; v < vectors; v++)
+        for (v = 0; v < 2; v++)
             sums[r][v] = _mm256_setzero_si256();
     for (k = 0; k < found.count;) {
         for (r = 0; r < rows; r++)
-            for (v = 0; v < vectors; v++)
+            for (v = 0; v < 2; v++)
                 parts[r][v] = _mm256_setzero_si256();
         end = found.count - k < room ? found.count : k + room;
         for (; k < end; k++) {
-            const __m256i *const w =
-                (const __m256i *)(weights + 4 * (size_t)found.places[k] * units);
+            const int8_t *const w = weights + 4 * (size_t)found.places[k] * units;
 #pragma GCC unroll 2
-            for (r = 0; r < rows; r++) {
-                const __m256i x = _mm256_set1_epi32(found.places[found.room * (r + 1) + k]);
-#pragma GCC unroll 4
-                for (v = 0; v < vectors; v++) {
-                    const __m256i pairs = _mm256_maddubs_epi16(x, _mm256_loadu_si256(w + v));
+            for (v = 0; v < 2; v++) {
+                const __m256i weight = _mm256_loadu_si256((const __m256i *)w + v);
+#pragma GCC unroll 2
+                for (r = 0; r < rows; r++) {
+                    const __m256i bytes = _mm256_set1_epi32(x[r * found.room + k]);
+                    const __m256i pairs = _mm256_maddubs_epi16(bytes, weight);
                     parts[r][v] = _mm256_add_epi16(parts[r][v], pairs);
                 }
             }
         }
         for (r = 0; r < rows; r++)
-            for (v = 0; v < vectors; v++)
+            for (v = 0; v < 2; v++)
                 sums[r][v] = _mm256_add_epi32(sums[r][v], _mm256_madd_epi16(parts[r][v], ones));
     }
     for (r = 0; r < rows; r++)
-        for (v = 0; v < vectors; v += 2)
-            finish_avx2(sums[r][v], sums[r][v + 1], layer->limits, to, row + r, unit + 8 * v);
+        finish_avx2(sums[r][0], sums[r][1], layer->limits, to, row + r, unit);
 }
 
+/* Pairs of rows, then perhaps a single one. */
 static WITH_AVX2 void bytes_avx2(const struct layer *layer, struct found found,
                                  const int8_t *weights, int unit, int units, struct results to,
-                                 int row, int rows)
+                                 int row)
 {
     const int room = layer->room;
-    int j;
-    for (j = 0; j < units; j += rows == PAIR || units == LANES ? 16 : 32) {
-        const int8_t *const w = weights + 4 * j;
-        if (rows == PAIR && room == 1) /* no inner loop */
-            bytes_lanes(2, 2, 1, layer, found, w, unit + j, units, to, row);
-        else if (rows == PAIR)
-            bytes_lanes(2, 2, room, layer, found, w, unit + j, units, to, row);
-        else if (units == LANES)
-            bytes_lanes(1, 2, room, layer, found, w, unit + j, units, to, row);
-        else if (room == 1)
-            bytes_lanes(1, 4, 1, layer, found, w, unit + j, units, to, row);
-        else
-            bytes_lanes(1, 4, room, layer, found, w, unit + j, units, to, row);
+    int j, r;
+    for (r = 0; r < found.rows; r += 2) {
+        const int32_t *const x = found.places + (r + 1) * found.room;
+        for (j = 0; j < units; j += LANES) {
+            const int8_t *const w = weights + 4 * j;
+            if (found.rows == 1)
+                bytes_lanes(1, room, layer, found, x, w, unit + j, units, to, row);
+            else if (room == 1) /* no inner loop */
+                bytes_lanes(2, 1, layer, found, x, w, unit + j, units, to, row + r);
+            else
+                bytes_lanes(2, room, layer, found, x, w, unit + j, units, to, row + r);
+        }
     }
 }
 
@@ -186,15 +186,13 @@ INLINE WITH_AVX512 __m512i add_products(__m512i sums, __m512i bytes, __m512i wei
     return sums;
 }
 
-/* ``vectors`` times LANES units; eight sums at a time hide the latency of vpdpbusd. */
+/* ``rows`` rows and ``vectors`` times LANES units; eight sums hide the latency of vpdpbusd. */
 INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const struct layer *layer,
                                       struct found found, const int8_t *weights, int unit,
                                       struct results to, int row)
 {
-    const int streams = SPARE / vectors / rows;
-    const int32_t *const places = found.places, *const a = places + found.room;
-    const int32_t *const b = a + found.room;
-    __m512i sums[PAIR][SPARE];
+    const int streams = rows * vectors < SPARE ? SPARE / vectors / rows : 1;
+    __m512i sums[MOST][SPARE];
     int k, r, s, v;
     for (r = 0; r < rows; r++)
         for (v = 0; v < SPARE; v++)
@@ -202,16 +200,18 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
     for (k = 0; k < found.count; k += streams)
 #pragma GCC unroll 8
         for (s = 0; s < streams; s++) {
-            const __m512i x = _mm512_set1_epi32(a[k + s]);
-            const __m512i y = _mm512_set1_epi32(rows == PAIR ? b[k + s] : 0);
-            const int8_t *const w = weights + (size_t)places[k + s] * vectors * 64;
+            const int8_t *const w = weights + (size_t)found.places[k + s] * vectors * 64;
+            __m512i x[MOST];
+#pragma GCC unroll 4
+            for (r = 0; r < rows; r++)
+                x[r] = _mm512_set1_epi32(found.places[(r + 1) * found.room + k + s]);
 #pragma GCC unroll 8
             for (v = 0; v < vectors; v++) {
                 const __m512i weight = _mm512_loadu_si512(w + 64 * v);
                 const int n = vectors * s + v;
-                sums[0][n] = add_products(sums[0][n], x, weight);
-                if (rows == PAIR)
-                    sums[1][n] = add_products(sums[1][n], y, weight);
+#pragma GCC unroll 4
+                for (r = 0; r < rows; r++)
+                    sums[r][n] = add_products(sums[r][n], x[r], weight);
             }
         }
     for (r = 0; r < rows; r++)
@@ -222,24 +222,34 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
         }
 }
 
+INLINE WITH_AVX512 void bytes_rows(const int rows, const struct layer *layer, struct found found,
+                                   const int8_t *weights, int unit, int units, struct results to,
+                                   int row)
+{
+    if (units == 4 * LANES)
+        bytes_vectors(rows, 4, layer, found, weights, unit, to, row);
+    else if (units == 2 * LANES)
+        bytes_vectors(rows, 2, layer, found, weights, unit, to, row);
+    else
+        bytes_vectors(rows, 1, layer, found, weights, unit, to, row);
+}
+
 static WITH_AVX512 void bytes_avx512(const struct layer *layer, struct found found,
                                      const int8_t *weights, int unit, int units, struct results to,
-                                     int row, int rows)
+                                     int row)
 {
-    switch (units / LANES * 2 + rows) {
-    case 10: bytes_vectors(2, 4, layer, found, weights, unit, to, row); break;
-    case 9: bytes_vectors(1, 4, layer, found, weights, unit, to, row); break;
-    case 6: bytes_vectors(2, 2, layer, found, weights, unit, to, row); break;
-    case 5: bytes_vectors(1, 2, layer, found, weights, unit, to, row); break;
-    case 4: bytes_vectors(2, 1, layer, found, weights, unit, to, row); break;
-    default: bytes_vectors(1, 1, layer, found, weights, unit, to, row);
-    }
+    if (found.rows == 4)
+        bytes_rows(4, layer, found, weights, unit, units, to, row);
+    else if (found.rows == 2)
+        bytes_rows(2, layer, found, weights, unit, units, to, row);
+    else
+        bytes_rows(1, layer, found, weights, unit, units, to, row);
 }
 
 /* The memory that ``rows`` rows take. */
 INLINE ptrdiff_t found_bytes(const struct layer *layer, int rows)
 {
-    return (rows + PAIR - 1) / PAIR * room_of(layer) * (PAIR + 1) * 4;
+    return 2 * rows * room_of(layer) * 4; /* a row alone has places of its own */
 }
 
 /* Run a layer with int8 weights on at most ROWS rows. */
@@ -247,28 +257,30 @@ static void run_bytes(const struct layer *layer, int level, const uint8_t *in, p
                       int rows, int32_t *memory, struct results to)
 {
     const int8_t *weights = layer->weights;
-    struct found found[(ROWS + PAIR - 1) / PAIR];
-    int row, unit, units;
-    for (row = 0; row < rows; row += PAIR) {
-        const int some = rows - row < PAIR ? rows - row : PAIR;
-        struct found *const pair = found + row / PAIR;
-        pair->places = memory + row / PAIR * room_of(layer) * (PAIR + 1);
-        pair->room = room_of(layer);
-        pair->count = filled(*pair, some, (level == AVX512 ? find_avx512 : find)(
-            layer, in + row * stride, stride, some, *pair));
+    struct found all[ROWS];
+    int row, unit, units, most = MOST;
+    for (row = 0; row < rows; row += all[row].rows) {
+        const int left = rows - row;
+        struct found some = {memory, room_of(layer), left < most ? left < 2 ? 1 : 2 : most, 0};
+        const uint8_t *const x = in + row * stride;
+        some.count = (level == AVX512 ? find_avx512 : find)(layer, x, stride, some.rows, some);
+        if (!row && some.rows == MOST && some.count < quads_of(layer) / 8 * 7) {
+            some.rows = most = 2; /* fewer quads are 0 in all of more rows */
+            some.count = (level == AVX512 ? find_avx512 : find)(layer, x, stride, 2, some);
+        }
+        some.count = filled(some);
+        memory += (some.rows + 1) * some.room;
+        all[row] = some;
     }
     for (unit = 0; unit < layer->units; unit += units) {
         units = tile_of(layer->units - unit, layer->tile);
-        for (row = 0; row < rows; row += PAIR) {
-            const int some = rows - row < PAIR ? rows - row : PAIR;
-            const struct found pair = found[row / PAIR];
+        for (row = 0; row < rows; row += all[row].rows)
             if (level == AVX512)
-                bytes_avx512(layer, pair, weights, unit, units, to, row, some);
+                bytes_avx512(layer, all[row], weights, unit, units, to, row);
             else if (level == AVX2)
-                bytes_avx2(layer, pair, weights, unit, units, to, row, some);
+                bytes_avx2(layer, all[row], weights, unit, units, to, row);
             else
-                bytes_plain(layer, pair, weights, unit, units, to, row, some);
-        }
+                bytes_plain(layer, all[row], weights, unit, units, to, row);
         weights += 4 * (size_t)quads_of(layer) * units;
     }
 }
