@@ -9,7 +9,7 @@ import pytest
 
 from integer_networks import random_network, random_samples
 from zeroone import IntegerModel, load
-from zeroone.deploy import kernel, runtime
+from zeroone.deploy import kernel
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters.onnx import write_onnx
 from zeroone.deploy.integer_form import Map

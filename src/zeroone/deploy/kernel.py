@@ -153,7 +153,7 @@ class KernelNetwork:
 def address(array: NDArray[Any]) -> int:
     """Return where an array begins; ``array.ctypes`` takes ten times as long."""
     if array.flags.writeable and array.size:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     return array.ctypes.data
 
 
