@@ -50,7 +50,7 @@ def our_convolution(network: IntegerNetwork, rng: np.random.Generator) -> Call:
     layer = made._layers[1:2].copy()
     words = int(layer["depth"][0] * layer["height"][0] * layer["width"][0] * layer["pixel"][0])
     level = int(made._about["level"][0])
-    about = np.array([(layer.ctypes.data, 0, 1, level, words, 1, 1)], NETWORK)
+    about = np.array([(layer.ctypes.data, 0, 1, level, words, words, 1, 1)], NETWORK)
     memory = np.empty(made.library.memory_bytes(about.ctypes.data, 1), np.uint8)
     image = aligned(rng.integers(0, 256, words).astype(np.uint8))
     arrays = (about, image, memory, layer)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from zeroone.deploy.build import LANES, ROWS, kernels
 from zeroone.deploy.integer_form import (
+    Inputs,
     IntegerNetwork,
     Map,
     Stage,
@@ -33,6 +34,7 @@ from zeroone.nn.operators import Shape
 AVX512 = 2  # the level
 WORD, LINE = 32, 64  # bits, bytes
 MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
+LEAST_SHARE = 8  # of a thread, as a part of what kernels take at a time: less is not worth one
 # struct layer and struct network in C
 NUMBERS = (
     *("takes", "planes", "inputs", "units", "tile", "room", "kernel", "stride", "padding"),
@@ -44,7 +46,7 @@ LAYER = np.dtype(
 NETWORK = np.dtype(
     [
         *((name, "u8") for name in ("layers", "taken")),
-        *((name, "i4") for name in ("n_layers", "level", "features", "classes", "most")),
+        *((name, "i4") for name in ("n_layers", "level", "features", "inputs", "classes", "most")),
     ],
     align=True,
 )
@@ -68,15 +70,14 @@ class KernelNetwork:
         inputs, best = network.inputs, library.best_level() if level is None else level
         self._arrays = [_Layer(network, i, _tile(best, i)) for i in range(len(self))]
         self._layers = np.array([layer.described for layer in self._arrays], LAYER)
-        width, self._taken = inputs.n_taken, np.empty(0, np.uint8)
-        if inputs.are_bytes and inputs.taken is not None:
-            width = inputs.n_features
-            used = np.isin(np.arange(width), inputs.taken)
-            self._taken = np.packbits(padded(used, 64), bitorder="little")
+        picks = inputs.are_bytes and inputs.taken is not None
+        self._used = _bits_of_used(inputs) if picks else np.empty(0, np.uint8)
         # Positions of convolutions are rows as well: fewer samples at a time stay in the cache.
         largest = max(math.prod(stage.main.shape_out[1:]) for stage in network.stages)
-        places = self._layers.ctypes.data, self._taken.ctypes.data if len(self._taken) else 0
-        numbers = len(self), best, width, len(network.classes), max(1, ROWS // largest)
+        self._most = max(1, ROWS // largest)
+        places = self._layers.ctypes.data, self._used.ctypes.data if picks else 0
+        sizes = inputs.n_features if picks else inputs.n_taken, inputs.n_taken
+        numbers = len(self), best, *sizes, len(network.classes), self._most
         self._about = np.array([(*places, *numbers)], NETWORK)
         self._address, self._run_one = self._about.ctypes.data, library.leading_class
         self._memory_of_one = self._room(1)
@@ -126,7 +127,7 @@ class KernelNetwork:
         """Share samples among the threads."""
         inputs = self.network.inputs
         q = np.ascontiguousarray(raw) if inputs.are_bytes else inputs.apply(raw)
-        share = max(1, -(-len(q) // self.threads))
+        share = max(1, self._most // LEAST_SHARE, -(-len(q) // self.threads))
         if share >= len(q):
             self._run(q, out, leading=leading)
             return
@@ -202,6 +203,13 @@ class _Layer:
         shape = _geometry(stage, below)
         numbers = (int(not first), planes, inputs, len(self.limits), tile, room, *shape)
         self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
+
+
+def _bits_of_used(inputs: Inputs) -> NDArray[np.uint8]:
+    """Return a bit for each feature, 1 if it is in use, in whole words of 64."""
+    used = np.zeros(inputs.n_features, np.bool_)
+    used[inputs.taken] = True
+    return np.packbits(padded(used, 64), bitorder="little")
 
 
 def _columns(main: Map, below: Shape | None) -> Weights:

@@ -2,8 +2,9 @@
 
 struct network { /* as NETWORK in kernel.py */
     const struct layer *layers;
-    const uint64_t *taken; /* a bit for each feature in use, or 0 if all are */
-    int32_t n_layers, level, features, classes;
+    const uint64_t *taken; /* a bit for each feature, 1 if it is in use; or 0 if all are */
+    int32_t n_layers, level, features, inputs; /* inputs: the features in use */
+    int32_t classes;
     int32_t most; /* samples at a time, at most ROWS */
 };
 
@@ -46,7 +47,7 @@ static struct memory plan(const struct network *network, int samples)
     struct memory parts = {0, 0, 0, 0, 0, 0, 0};
     int i;
     if (network->taken)
-        parts.taken = (ptrdiff_t)samples * network->features + 64;
+        parts.taken = (ptrdiff_t)samples * network->inputs + 64;
     for (i = 0; i < network->n_layers; i++) {
         const struct layer *const layer = network->layers + i;
         const ptrdiff_t all = layer->kernel ? positions(layer) : samples;
@@ -187,12 +188,12 @@ static void run_some(const struct network *network, const uint8_t *in, int sampl
     uint8_t *const whole = patches + parts.patches;
     uint8_t *bits[2] = {whole + parts.whole, whole + parts.whole + parts.bits};
     int32_t *const sums = (int32_t *)(bits[1] + parts.bits);
-    ptrdiff_t stride = network->features, width = 0;
+    ptrdiff_t stride = network->inputs, width = 0;
     int i, s, j;
     if (network->taken) {
         for (s = 0; s < samples; s++)
-            (network->level == AVX512 ? take_avx512 : take)(network, in + s * stride,
-                                                            base + s * stride);
+            (network->level == AVX512 ? take_avx512 : take)(
+                network, in + (ptrdiff_t)s * network->features, base + s * stride);
         in = base;
     }
     for (i = 0; i < network->n_layers; i++) {
