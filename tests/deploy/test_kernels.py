@@ -227,10 +227,13 @@ def test_without_a_compiler(monkeypatch):
 @NEEDS_KERNELS
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.85, 1.0])
 def test_inputs_of_any_density(share, level):
-    """Few zeros let more rows share the weights; all of them may be 0."""
+    """Few zeros let more rows share the weights; inputs may all be 0, and few bits 1."""
     rng = np.random.default_rng(5)
-    for draw in (normal, ternary):
+    for draw, shift in ((normal, 0), (normal, 60_000), (ternary, 0)):
         network = dense(rng, [300, 150, 70, 3], draw)
+        first = network.stages[0]
+        first = replace(first, thresholds=first.thresholds + np.int32(shift))
+        network = replace(network, stages=[first, *network.stages[1:]])
         for rows in (1, 3, 4, 5, 6, 90):
             X = random_samples(rng, network.inputs, rows)
             X[rng.random(X.shape) >= share] = 0
