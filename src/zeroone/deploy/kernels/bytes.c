@@ -194,7 +194,9 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
     const int streams = rows * vectors < SPARE ? SPARE / vectors / rows : 1;
     __m512i sums[MOST][SPARE];
     int k, r, s, v;
+#pragma GCC unroll 4
     for (r = 0; r < rows; r++)
+#pragma GCC unroll 8
         for (v = 0; v < SPARE; v++)
             sums[r][v] = _mm512_setzero_si512();
     for (k = 0; k < found.count; k += streams)
@@ -214,8 +216,11 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
                     sums[r][n] = add_products(sums[r][n], x[r], weight);
             }
         }
+#pragma GCC unroll 4
     for (r = 0; r < rows; r++)
+#pragma GCC unroll 4
         for (v = 0; v < vectors; v++) {
+#pragma GCC unroll 8
             for (s = 1; s < streams; s++)
                 sums[r][v] = _mm512_add_epi32(sums[r][v], sums[r][vectors * s + v]);
             finish_avx512(sums[r][v], layer->limits, to, row + r, unit + LANES * v);
