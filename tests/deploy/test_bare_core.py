@@ -9,7 +9,7 @@ import pytest
 
 from integer_networks import random_network, random_samples
 from zeroone import IntegerModel, load
-from zeroone.deploy import kernel, runtime
+from zeroone.deploy import kernel
 from zeroone.deploy.build import kernels
 from zeroone.deploy.exporters.onnx import write_onnx
 from zeroone.deploy.integer_form import Map
@@ -46,9 +46,7 @@ def test_models_predict(missing, tmp_path):
 
 
 @pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
-def test_kernels_take_what_they_can(missing, monkeypatch):
-    """Also on processors where ONNX Runtime, were it there, would be as fast."""
-    monkeypatch.setattr(runtime, "pays", lambda _network, _samples: False)
+def test_kernels_take_what_they_can(missing):
     seen = set()
     for network, X in examples(20):
         model, raw = IntegerModel(network), network.check(X)

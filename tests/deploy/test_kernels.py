@@ -152,17 +152,18 @@ def test_limits_of_any_size(limit, level):
 
 
 @NEEDS_KERNELS
-def test_unused_inputs(level):
-    """A few are skipped with their zeros; of many, those in use are taken first."""
-    for n_features in (40, 200):
-        rng = np.random.default_rng(n_features)
-        network = dense(rng, [33, 20, 3], normal)
-        taken = np.sort(rng.choice(n_features, 33, replace=False))
-        network = replace(network, inputs=Inputs(n_features, taken))
-        X = random_samples(rng, network.inputs, 9)
-        made = KernelNetwork.of(network, level=level)
-        assert made.takes_raw == (n_features == 40)
-        assert np.array_equal(made.scores(X), network.scores(X))
+@pytest.mark.parametrize("n_features", [33, 34, 63, 64, 65, 128, 200, 700])
+def test_unused_inputs(n_features, level):
+    """Those in use are taken first, 64 features at a time, whatever the others are."""
+    rng = np.random.default_rng(n_features)
+    network = dense(rng, [33, 20, 3], normal)
+    for end in (False, True):
+        taken = np.sort(rng.choice(n_features - end, 33 - end, replace=False))
+        taken = np.append(taken, n_features - 1) if end else taken
+        one = replace(network, inputs=Inputs(n_features, taken))
+        for rows in (1, 9, ROWS + 1):
+            X = random_samples(rng, one.inputs, rows)
+            assert np.array_equal(KernelNetwork.of(one, level=level).scores(X), one.scores(X))
 
 
 @NEEDS_KERNELS
@@ -224,19 +225,50 @@ def test_without_a_compiler(monkeypatch):
 
 
 @NEEDS_KERNELS
-def test_what_runs_it(monkeypatch):
-    """With VNNI, ONNX Runtime runs many samples through int8 weights; the scores are the same."""
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.85, 1.0])
+def test_inputs_of_any_density(share, level):
+    """Few zeros let more rows share the weights; inputs may all be 0, and few bits 1."""
+    rng = np.random.default_rng(5)
+    for draw, shift in ((normal, 0), (normal, 60_000), (ternary, 0)):
+        network = dense(rng, [300, 150, 70, 3], draw)
+        first = network.stages[0]
+        first = replace(first, thresholds=first.thresholds + np.int32(shift))
+        network = replace(network, stages=[first, *network.stages[1:]])
+        for rows in (1, 3, 4, 5, 6, 90):
+            X = random_samples(rng, network.inputs, rows)
+            X[rng.random(X.shape) >= share] = 0
+            made = KernelNetwork.of(network, level=level)
+            assert np.array_equal(made.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_kernels_run_all_batches():
     rng = np.random.default_rng(5)
     network = dense(rng, [60, 400, 300, 3], normal)
-    X = random_samples(rng, network.inputs, 300)
-    few = dense(rng, [60, 400, 300, 3], ternary)
-    for level, runs_it in ((1, True), (2, False)):
-        monkeypatch.setattr(Kernels, "level", level)
-        assert kernel.pays(network, 1)
-        assert kernel.pays(few, 300)
-        model, wanted = IntegerModel(network), network.scores(X)
-        assert model.engine(X) == (model.native.scores if runs_it else model._by_session)
-        assert np.array_equal(model.scores(X), wanted)
+    model = IntegerModel(network)
+    for rows in (1, 300):
+        X = random_samples(rng, network.inputs, rows)
+        assert model.engine(X) == model.native.scores
+        assert np.array_equal(model.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_where_places_are_written():
+    """To any int32 array that can be written to, and to no other."""
+    rng = np.random.default_rng(7)
+    network = dense(rng, [60, 40, 3], normal)
+    model, X = IntegerModel(network), random_samples(rng, network.inputs, 300)
+    X.flags.writeable = False
+    wanted = network.predict(X)
+    for out in (np.empty(300, np.int32), np.empty(600, np.int32)[::2]):
+        model.predict_into(X, out)
+        assert np.array_equal(out, wanted)
+    for rows in (1, 300):
+        fixed = np.full(rows, -1, np.int32)
+        fixed.flags.writeable = False
+        with pytest.raises(ValueError, match="read-only"):
+            model.predict_into(X[:rows], fixed)
+        assert (fixed == -1).all()
 
 
 @NEEDS_KERNELS

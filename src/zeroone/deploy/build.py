@@ -30,7 +30,7 @@ SWITCH = "ZEROONE_KERNELS"
 LONG_AGO = 30 * 86400  # seconds
 SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
 # The sources and Python share these; common.c says what they are.
-ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 64
+ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 16
 LEVELS = ("plain C", "AVX2", "AVX-512")  # the instructions that a kernel may use
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC"),
@@ -137,7 +137,7 @@ def _declared(path: str) -> ctypes.CDLL:
     """Open a library; ``leading_class`` keeps Python's lock, which takes less time."""
     library: Any = ctypes.CDLL(path)
     pointer = ctypes.c_void_p
-    library.run_network.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer)
+    library.run_network.argtypes = pointer, pointer, ctypes.c_ssize_t, pointer, pointer, pointer
     library.run_network.restype = None
     library.memory_bytes.argtypes = pointer, ctypes.c_int
     library.memory_bytes.restype = ctypes.c_ssize_t

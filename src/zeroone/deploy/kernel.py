@@ -9,9 +9,11 @@ words of its own, so that a convolution's patch is a row of words, and the units
 are those of a dense layer.
 """
 
+import ctypes
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,7 @@ from zeroone.nn.operators import Shape
 AVX512 = 2  # the level
 WORD, LINE = 32, 64  # bits, bytes
 MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
-MOST_UNUSED = 2  # times the inputs in use: then it is faster to take those than to skip the others
-# From so many samples on, and products of bits with int8 weights a sample, ONNX Runtime takes less
-# time on processors with VNNI: MNIST, one thread, 128-128 to 2000-2000 hidden units.
-LEAST_OF_SESSION, MOST_INT8 = 8, 10**5
+LEAST_SHARE = 8  # of a thread, as a part of what kernels take at a time: less is not worth one
 # struct layer and struct network in C
 NUMBERS = (
     *("takes", "planes", "inputs", "units", "tile", "room", "kernel", "stride", "padding"),
@@ -45,7 +44,10 @@ LAYER = np.dtype(
     [("weights", "u8"), ("limits", "u8"), *((name, "i4") for name in NUMBERS)], align=True
 )
 NETWORK = np.dtype(
-    [("layers", "u8"), *((name, "i4") for name in ("n_layers", "level", "features", "classes"))],
+    [
+        *((name, "u8") for name in ("layers", "taken")),
+        *((name, "i4") for name in ("n_layers", "level", "features", "inputs", "classes", "most")),
+    ],
     align=True,
 )
 
@@ -58,18 +60,6 @@ def can_run(network: IntegerNetwork) -> bool:
     )
 
 
-def pays(network: IntegerNetwork, samples: int) -> bool:
-    """Whether kernels take less time than ONNX Runtime, which is fast where there is VNNI."""
-    if samples < LEAST_OF_SESSION or kernels().level < AVX512:
-        return True
-    others = (stage.main for stage in network.stages[1:])
-    return sum(_operations(main) for main in others if weight_bits(main.weights) == 8) < MOST_INT8
-
-
-def _operations(main: Map) -> int:
-    return main.weights.size * math.prod(main.shape_out[1:])
-
-
 class KernelNetwork:
     """A network in the kernels; ``threads`` share the samples."""
 
@@ -77,23 +67,22 @@ class KernelNetwork:
         self, network: IntegerNetwork, library: Any, threads: int = 1, level: int | None = None
     ) -> None:
         self.network, self.library, self.threads = network, library, threads
-        inputs = network.inputs
-        # Unused bytes get weights of 0, since picking bytes takes longer than skipping zeros.
-        widens = not network.stages[0].main.kernel and (
-            inputs.n_features <= MOST_UNUSED * inputs.n_taken
-        )
-        self.takes_raw = inputs.are_bytes and (inputs.taken is None or widens)
-        best = library.best_level() if level is None else level
-        raw = inputs if self.takes_raw else None
-        self._arrays = [_Layer(network, i, raw, _tile(best, i)) for i in range(len(self))]
+        inputs, best = network.inputs, library.best_level() if level is None else level
+        self._arrays = [_Layer(network, i, _tile(best, i)) for i in range(len(self))]
         self._layers = np.array([layer.described for layer in self._arrays], LAYER)
-        width = inputs.n_features if self.takes_raw else inputs.n_taken
-        about = (self._layers.ctypes.data, len(self), best, width, len(network.classes))
-        self._about = np.array([about], NETWORK)
-        self.address = self._about.ctypes.data
+        picks = inputs.are_bytes and inputs.taken is not None
+        self._used = _bits_of_used(inputs) if picks else np.empty(0, np.uint8)
         # Positions of convolutions are rows as well: fewer samples at a time stay in the cache.
         largest = max(math.prod(stage.main.shape_out[1:]) for stage in network.stages)
-        self.most = max(1, ROWS // largest)
+        self._most = max(1, ROWS // largest)
+        places = self._layers.ctypes.data, self._used.ctypes.data if picks else 0
+        sizes = inputs.n_features if picks else inputs.n_taken, inputs.n_taken
+        numbers = len(self), best, *sizes, len(network.classes), self._most
+        self._about = np.array([(*places, *numbers)], NETWORK)
+        self._address, self._run_one = self._about.ctypes.data, library.leading_class
+        self._memory_of_one = self._room(1)
+        self._to = self._memory_of_one.ctypes.data
+        self._memory = local()
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def __len__(self) -> int:
@@ -115,26 +104,30 @@ class KernelNetwork:
         library = kernels().library if can_run(network) else None
         return None if library is None else KernelNetwork(network, library, threads, level)
 
-    def room(self, samples: int) -> NDArray[np.uint8]:
-        """Make the memory that so many samples at a time take."""
-        return np.empty(self.library.memory_bytes(self.address, samples), np.uint8)
-
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples."""
         scores = np.empty((len(raw), len(self.network.classes)), np.int32)
         self._share(raw, scores, leading=False)
         return scores
 
-    def leading(self, raw: NDArray[Any]) -> Sums:
-        """Find the place of each checked sample's leading class."""
-        places = np.empty(len(raw), np.int32)
+    def leading(self, raw: NDArray[Any], out: Sums | None = None) -> Sums:
+        """Find the place of each checked sample's leading class; ``out`` is contiguous."""
+        places = np.empty(len(raw), np.int32) if out is None else out
         self._share(raw, places, leading=True)
         return places
 
+    def leading_one(self, sample: bytes) -> int:
+        """Find the place of the leading class of a sample, the shortest way.
+
+        Python's lock stays taken during the call, so threads may share the memory.
+        """
+        return self._run_one(self._address, sample, self._to)  # type: ignore[no-any-return]
+
     def _share(self, raw: NDArray[Any], out: Sums, *, leading: bool) -> None:
         """Share samples among the threads."""
-        q = np.ascontiguousarray(raw) if self.takes_raw else self.network.inputs.apply(raw)
-        share = max(1, -(-len(q) // self.threads))
+        inputs = self.network.inputs
+        q = np.ascontiguousarray(raw) if inputs.are_bytes else inputs.apply(raw)
+        share = max(1, self._most // LEAST_SHARE, -(-len(q) // self.threads))
         if share >= len(q):
             self._run(q, out, leading=leading)
             return
@@ -142,13 +135,14 @@ class KernelNetwork:
         list(self._workers().map(lambda p: self._run(q[p], out[p], leading=leading), parts))
 
     def _run(self, q: NDArray[np.uint8], out: Sums, *, leading: bool) -> None:
-        rows = min(self.most, len(q))
-        memory = self.room(rows)
-        for k in range(0, len(q), rows):
-            part, to = q[k : k + rows], out[k : k + rows].ctypes.data
-            where = (None, to) if leading else (to, None)
-            place, n = part.ctypes.data, len(part)
-            self.library.run_network(self.address, place, n, memory.ctypes.data, *where)
+        if not hasattr(self._memory, "room"):  # of this thread
+            self._memory.room = self._room(ROWS)
+            self._memory.address = self._memory.room.ctypes.data
+        where = (None, address(out)) if leading else (address(out), None)
+        self.library.run_network(self._address, address(q), len(q), self._memory.address, *where)
+
+    def _room(self, samples: int) -> NDArray[np.uint8]:
+        return np.empty(self.library.memory_bytes(self._address, samples), np.uint8)
 
     def _workers(self) -> ThreadPoolExecutor:
         """Keep the threads between calls, but start new ones after a fork."""
@@ -157,20 +151,11 @@ class KernelNetwork:
         return self._pool[1]
 
 
-class OneSample:
-    """The shortest way from the bytes of a sample to its class, without new memory.
-
-    Python's lock stays taken during the call, so threads may share the memory.
-    """
-
-    def __init__(self, made: KernelNetwork) -> None:
-        self._made, self._memory = made, made.room(1)
-        self._run, self._network = made.library.leading_class, made.address
-        self._to = self._memory.ctypes.data
-
-    def __call__(self, sample: int) -> int:
-        """Return the leading class of the sample at an address."""
-        return self._run(self._network, sample, self._to)  # type: ignore[no-any-return]
+def address(array: NDArray[Any]) -> int:
+    """Return where an array begins; ``array.ctypes`` takes ten times as long."""
+    if array.flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return array.ctypes.data
 
 
 def padded(array: NDArray[Any], *multiples: int, value: int = 0) -> NDArray[Any]:
@@ -192,10 +177,10 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 class _Layer:
     """A layer in the order of the kernels, with the numbers that describe it."""
 
-    def __init__(self, network: IntegerNetwork, i: int, raw: Inputs | None, tile: int) -> None:
+    def __init__(self, network: IntegerNetwork, i: int, tile: int) -> None:
         stage, first = network.stages[i], i == 0
         below = None if first else network.stages[i - 1].shape_out
-        W = _columns(stage.main, below, raw)
+        W = _columns(stage.main, below)
         bits = weight_bits(stage.main.weights)
         planes = 0 if first or bits == 8 else bits
         inputs = W.shape[1] if first else W.shape[1] // WORD
@@ -220,15 +205,18 @@ class _Layer:
         self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
 
 
-def _columns(main: Map, below: Shape | None, raw: Inputs | None) -> Weights:
-    """Return weights in the order of a row's bytes (of all raw inputs if given), or bits."""
+def _bits_of_used(inputs: Inputs) -> NDArray[np.uint8]:
+    """Return a bit for each feature, 1 if it is in use, in whole words of 64."""
+    used = np.zeros(inputs.n_features, np.bool_)
+    used[inputs.taken] = True
+    return np.packbits(padded(used, 64), bitorder="little")
+
+
+def _columns(main: Map, below: Shape | None) -> Weights:
+    """Return weights in the order of a row's bytes, or bits."""
     W = main.weights
     if below is None:
-        if raw is None or raw.taken is None:
-            return W
-        wide = np.zeros((len(W), raw.n_features), np.int8)
-        wide[:, raw.taken] = W
-        return wide
+        return W
     if len(below) == 3:  # by position, then channel, the channels of a position in whole words
         by_channel = W.reshape(len(W), main.shape_in[0] if main.kernel else below[0], -1)
         W = padded(by_channel.transpose(0, 2, 1), 1, 1, WORD).reshape(len(W), -1)
@@ -255,7 +243,7 @@ def _plane(some: NDArray[np.bool_]) -> NDArray[np.uint32]:
 
 def _tile(level: int, i: int) -> int:
     """The most units at a time: sums fit in registers, weights of the first layer in a cache."""
-    return 128 if level == AVX512 else 64 if i else 32
+    return 64 if i or level == AVX512 else 32
 
 
 def _tiles(n_units: int, most: int) -> list[slice]:

@@ -1,13 +1,12 @@
-"""Run an integer network: in ONNX Runtime, in compiled kernels where they are faster, or in numpy.
+"""Run an integer network: in compiled kernels where they can, else in ONNX Runtime or numpy.
 
-ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). Without it, kernels take over where
-they exist and numpy does the rest. The scores are the same to the bit.
+ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). The scores are the same to the bit.
 """
 
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from zeroone.deploy.build import are_there
 from zeroone.deploy.exporters.onnx import make_model
 from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
-from zeroone.deploy.kernel import KernelNetwork, OneSample, can_run, pays
+from zeroone.deploy.kernel import KernelNetwork, can_run
 from zeroone.nn.labels import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.nn.targets import Targets
@@ -41,7 +40,7 @@ class IntegerModel:
             raise InputError(f"an IntegerModel is made of what quantise returns, not of {name}.")
         self.network, self.threads = network, threads
         self._seen = 0  # samples so far that kernels could have run
-        self._shape_of_one = (1, network.n_features)
+        self._row = (network.n_features,)
 
     def __repr__(self) -> str:
         return self.network.summary(type(self).__name__)
@@ -96,15 +95,6 @@ class IntegerModel:
         return KernelNetwork.of(self.network, self.threads or torch.get_num_threads())
 
     @cached_property
-    def _can_run(self) -> bool:
-        return can_run(self.network)
-
-    @cached_property
-    def _one(self) -> OneSample:
-        """The short way for one sample of bytes."""
-        return OneSample(cast(KernelNetwork, self.native))
-
-    @cached_property
     def _labels(self) -> NDArray[Any]:
         return np.asarray(self.classes)
 
@@ -115,18 +105,17 @@ class IntegerModel:
 
     def engine(self, raw: NDArray[Any]) -> Engine:
         """Choose the fastest engine for these checked samples."""
-        if self._kernels_pay(len(raw)) and self.native is not None:
-            return self.native.scores
+        if self._has_kernels(len(raw)):
+            return self.native.scores  # type: ignore[union-attr]
         return self._by_session if self.has_session else self.network.score_checked
 
-    def _kernels_pay(self, samples: int) -> bool:
-        """Whether to use the kernels; only much work is worth a compilation."""
-        if not self._can_run:
-            return False
-        self._seen += samples
-        if self._seen <= MANY and not are_there():
-            return False
-        return pays(self.network, samples) or not self.has_session
+    def _has_kernels(self, samples: int) -> bool:
+        """Whether kernels take these samples; only many are worth a compilation."""
+        if "native" not in self.__dict__:
+            self._seen += samples
+            if self._seen <= MANY and not (can_run(self.network) and are_there()):
+                return False
+        return self.native is not None
 
     def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
@@ -135,8 +124,8 @@ class IntegerModel:
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return the label of each sample's leading class, the first one if several lead."""
         if self._is_short(X):
-            if X.shape == self._shape_of_one:
-                at = self._one(X.ctypes.data)
+            if len(X) == 1:
+                at = self.native.leading_one(X.tobytes())  # type: ignore[union-attr]
                 return self._labels[at : at + 1].copy()
             return self._labels[self.native.leading(X)]  # type: ignore[union-attr]
         labels: NDArray[Any] = self._labels[self.scores(X).argmax(axis=1)]
@@ -145,7 +134,7 @@ class IntegerModel:
     def predict_into(self, X: ArrayLike | Tensor, out: NDArray[np.int32]) -> None:
         """Write the place of each sample's leading class in ``classes`` to an array.
 
-        One sample of bytes takes the least time that Python allows, and no new memory.
+        One sample of bytes takes the least time that Python allows, and no new array.
 
         Args:
             X: The samples.
@@ -155,23 +144,24 @@ class IntegerModel:
         shape = np.shape(X)[:1]
         if type(out) is not np.ndarray or out.dtype != np.int32 or out.shape != shape:
             raise InputError(f"predict_into needs an int32 array of shape {shape} to write to.")
-        if self._is_short(X):
-            one = X.shape == self._shape_of_one
-            out[:] = self._one(X.ctypes.data) if one else self.native.leading(X)  # type: ignore[union-attr]
-        else:
+        if not self._is_short(X):
             out[:] = self.scores(X).argmax(axis=1)
+        elif len(X) == 1:
+            out[0] = self.native.leading_one(X.tobytes())  # type: ignore[union-attr]
+        elif out.flags.carray:
+            self.native.leading(X, out)  # type: ignore[union-attr]
+        else:
+            out[:] = self.native.leading(X)  # type: ignore[union-attr]
 
     def _is_short(self, X: Any) -> TypeGuard[NDArray[np.uint8]]:
         """Whether samples can take the short way: bytes in rows, for kernels that are there."""
         return (
             type(X) is np.ndarray
             and X.dtype == np.uint8
-            and X.shape[1:] == self._shape_of_one[1:]
+            and X.shape[1:] == self._row
             and len(X) > 0
-            and X.flags.c_contiguous
-            and self._kernels_pay(len(X))
-            and self.native is not None
-            and self.native.takes_raw
+            and self.network.inputs.low is None
+            and self._has_kernels(len(X))
         )
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
@@ -192,7 +182,7 @@ class IntegerModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave sessions and kernels out: a copy opens its own."""
-        kept = ("network", "threads", "_shape_of_one")
+        kept = ("network", "threads", "_row")
         return {name: getattr(self, name) for name in kept} | {"_seen": 0}
 
 

@@ -17,7 +17,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define WITH_AVX2 __attribute__((target("avx2,popcnt")))
 #define WITH_AVX512 \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vpopcntdq,popcnt")))
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi2,avx512vpopcntdq,popcnt")))
 
 enum { PLAIN, AVX2, AVX512 };
 
@@ -29,7 +29,7 @@ int best_level(void)
         return PLAIN;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-        __builtin_cpu_supports("avx512vpopcntdq"))
+        __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vpopcntdq"))
         return AVX512;
     return AVX2;
 }

@@ -2,7 +2,10 @@
 
 struct network { /* as NETWORK in kernel.py */
     const struct layer *layers;
-    int32_t n_layers, level, features, classes;
+    const uint64_t *taken; /* a bit for each feature, 1 if it is in use; or 0 if all are */
+    int32_t n_layers, level, features, inputs; /* inputs: the features in use */
+    int32_t classes;
+    int32_t most; /* samples at a time, at most ROWS */
 };
 
 /* Half words of bits that a row of results takes: whole words. */
@@ -36,19 +39,21 @@ INLINE ptrdiff_t sample_bytes(const struct layer *layer)
 
 /* Scratch memory, one part after another; each has the size that the largest layer needs. */
 struct memory {
-    ptrdiff_t found, patches, whole, bits, scores, total;
+    ptrdiff_t taken, found, patches, whole, bits, scores, total;
 };
 
 static struct memory plan(const struct network *network, int samples)
 {
-    struct memory parts = {0, 0, 0, 0, 0, 0};
+    struct memory parts = {0, 0, 0, 0, 0, 0, 0};
     int i;
+    if (network->taken)
+        parts.taken = (ptrdiff_t)samples * network->inputs + 64;
     for (i = 0; i < network->n_layers; i++) {
         const struct layer *const layer = network->layers + i;
         const ptrdiff_t all = layer->kernel ? positions(layer) : samples;
         const ptrdiff_t rows = all < ROWS ? all : ROWS;
         if (!layer->planes)
-            parts.found = larger(parts.found, rows * (quads_of(layer) + 2 * SPARE) * 8);
+            parts.found = larger(parts.found, found_bytes(layer, rows));
         if (layer->kernel) {
             parts.patches = larger(parts.patches, rows * row_bytes(layer));
             parts.whole = larger(parts.whole, (ptrdiff_t)positions(layer) * halves(layer) * 2);
@@ -57,22 +62,47 @@ static struct memory plan(const struct network *network, int samples)
         parts.scores = (ptrdiff_t)samples * layer->units * 4;
     }
     /* Parts begin at multiples of 64 bytes. */
+    parts.taken = (parts.taken + 63) / 64 * 64;
     parts.found = (parts.found + 63) / 64 * 64;
     parts.patches = (parts.patches + 63) / 64 * 64;
     parts.whole = (parts.whole + 63) / 64 * 64;
     parts.bits = (parts.bits + 63) / 64 * 64;
-    parts.total = parts.found + parts.patches + parts.whole + 2 * parts.bits + parts.scores + 64;
+    parts.total = parts.taken + parts.found + parts.patches + parts.whole + 2 * parts.bits +
+                  parts.scores + 64;
     return parts;
 }
 
+/* The memory that one sample takes (``samples`` is 1), or many. */
 ptrdiff_t memory_bytes(const struct network *network, int samples)
 {
-    return plan(network, samples).total;
+    return plan(network, samples < network->most ? samples : network->most).total;
+}
+
+/* Copy the features in use to the beginning of ``to``, which vectors write 64 bytes at a time. */
+static void take(const struct network *network, const uint8_t *in, uint8_t *to)
+{
+    int k;
+    for (k = 0; k < network->features; k += 64) {
+        uint64_t left = network->taken[k / 64];
+        for (; left; left &= left - 1)
+            *to++ = in[k + __builtin_ctzll(left)];
+    }
+}
+
+static WITH_AVX512 void take_avx512(const struct network *network, const uint8_t *in, uint8_t *to)
+{
+    int k;
+    for (k = 0; k < network->features; k += 64) {
+        const __mmask64 some = network->taken[k / 64];
+        const __m512i bytes = _mm512_maskz_loadu_epi8(some, in + k);
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(some, bytes));
+        to += __builtin_popcountll(some);
+    }
 }
 
 /* Run a layer on at most ROWS rows. */
 static void run_rows(const struct layer *layer, int level, const uint8_t *in, ptrdiff_t stride,
-                     int rows, struct quad *found, struct results to)
+                     int rows, int32_t *found, struct results to)
 {
     int row;
     if (layer->planes)
@@ -128,7 +158,7 @@ static void pool(const struct layer *layer, const uint16_t *whole, uint16_t *to)
 
 /* Run a convolution on one sample; ``whole`` holds the bits before pooling. */
 static void run_convolution(const struct layer *layer, int level, const uint8_t *image,
-                            struct quad *found, uint8_t *patches, uint16_t *whole, uint16_t *to)
+                            int32_t *found, uint8_t *patches, uint16_t *whole, uint16_t *to)
 {
     const int all = positions(layer), width = halves(layer);
     const ptrdiff_t size = row_bytes(layer);
@@ -148,20 +178,24 @@ static void run_convolution(const struct layer *layer, int level, const uint8_t 
         pool(layer, whole, to);
 }
 
-/* Compute the scores and the leading classes (the first of several) of at most ROWS samples.
- *
- * ``scores`` or ``labels`` may be missing. ``memory`` has memory_bytes bytes.
- */
-void run_network(const struct network *network, const uint8_t *in, int samples, void *memory,
-                 int32_t *scores, int32_t *labels)
+/* Run at most ``most`` samples; ``scores`` or ``labels`` may be missing. */
+static void run_some(const struct network *network, const uint8_t *in, int samples, void *memory,
+                     int32_t *scores, int32_t *labels)
 {
     const struct memory parts = plan(network, samples);
     uint8_t *const base = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
-    uint8_t *const patches = base + parts.found, *const whole = patches + parts.patches;
+    uint8_t *const found = base + parts.taken, *const patches = found + parts.found;
+    uint8_t *const whole = patches + parts.patches;
     uint8_t *bits[2] = {whole + parts.whole, whole + parts.whole + parts.bits};
     int32_t *const sums = (int32_t *)(bits[1] + parts.bits);
-    ptrdiff_t stride = network->features, width = 0;
+    ptrdiff_t stride = network->inputs, width = 0;
     int i, s, j;
+    if (network->taken) {
+        for (s = 0; s < samples; s++)
+            (network->level == AVX512 ? take_avx512 : take)(
+                network, in + (ptrdiff_t)s * network->features, base + s * stride);
+        in = base;
+    }
     for (i = 0; i < network->n_layers; i++) {
         const struct layer *const layer = network->layers + i;
         const int last = i == network->n_layers - 1;
@@ -169,10 +203,10 @@ void run_network(const struct network *network, const uint8_t *in, int samples, 
         const struct results to = {out, last ? sums : 0, last ? layer->units : halves(layer)};
         if (layer->kernel)
             for (s = 0; s < samples; s++)
-                run_convolution(layer, network->level, in + s * stride, (struct quad *)base,
+                run_convolution(layer, network->level, in + s * stride, (int32_t *)found,
                                 patches, (uint16_t *)whole, out + s * sample_bytes(layer) / 2);
         else
-            run_rows(layer, network->level, in, stride, samples, (struct quad *)base, to);
+            run_rows(layer, network->level, in, stride, samples, (int32_t *)found, to);
         in = (const uint8_t *)out;
         stride = sample_bytes(layer);
         width = layer->units;
@@ -189,10 +223,26 @@ void run_network(const struct network *network, const uint8_t *in, int samples, 
     }
 }
 
+/* Compute the scores, or the leading classes (the first of several), of any number of samples.
+ *
+ * ``memory`` has memory_bytes bytes.
+ */
+void run_network(const struct network *network, const uint8_t *in, ptrdiff_t samples, void *memory,
+                 int32_t *scores, int32_t *labels)
+{
+    ptrdiff_t first;
+    for (first = 0; first < samples; first += network->most) {
+        const ptrdiff_t left = samples - first;
+        run_some(network, in + first * network->features,
+                 left < network->most ? (int)left : network->most, memory,
+                 scores ? scores + first * network->classes : 0, labels ? labels + first : 0);
+    }
+}
+
 /* Return the leading class of one sample. */
 int leading_class(const struct network *network, const uint8_t *in, void *memory)
 {
     int32_t label;
-    run_network(network, in, 1, memory, 0, &label);
+    run_some(network, in, 1, memory, 0, &label);
     return label;
 }
