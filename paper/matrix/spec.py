@@ -41,7 +41,6 @@ from zeroone.utils.checks import InputError, check_file, count, not_negative, on
 MOST_RUNS = 10**4
 LISTS = ("data", "architectures", "methods")
 TABLES = ("train", "baselines", "bcd", "pretraining", "variants")
-OLD_NAMES = {"rivals": "baselines", "initial": "pretraining"}
 NAMED = {
     "hidden": "the architecture",
     "backbone": "the architecture",
@@ -84,7 +83,6 @@ class Spec:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Spec":
         """Check and take the content of a TOML file."""
-        content = {OLD_NAMES.get(name, name): value for name, value in content.items()}
         for name, value in content.items():
             _check_entry(name, value)
         for name in LISTS:

@@ -101,7 +101,7 @@ def test_a_backbone_without_pretraining_has_bits_as_well():
         ({"noise": 0.1}, "noise must be a list"),
         ({"train": {"epoch": 3}}, "unknown option .*'epoch'.*Did you mean 'epochs'"),
         ({"train": 3}, r"train must be a table of a run matrix, \[train\]"),
-        ({"rivals": {"learning_rate": -1}}, "learning_rate must be a positive number"),
+        ({"baselines": {"learning_rate": -1}}, "learning_rate must be a positive number"),
         ({"variants": {"mine": {"epochs": 3}}}, "'mine' must say which method it is like"),
         ({"variants": {"mine": {"method": "mine"}}}, "unknown method 'mine'"),
         ({"variants": {"relu": {"method": "tanh"}}}, "'relu' is a method already"),
@@ -171,13 +171,6 @@ def test_tables_of_options_are_read_even_if_no_row_uses_them():
         Spec(("digits",), ("f3nn:4",), ("relu",), bcd={"kep": 0.5}).runs()
     with pytest.raises(InputError, match="unknown option of a network trained by Adam 'rate'"):
         Spec(("digits",), ("f3nn:4",), ("bcd",), baselines={"rate": 0.5}).runs()
-
-
-def test_old_names_of_tables_are_read():
-    content = {"data": ["digits"], "architectures": ["tinynet@1"], "methods": ["relu"]}
-    old = Spec.from_dict(content | {"rivals": {"smoothing": 0.0}, "initial": {"batch": 20}})
-    new = {"baselines": {"smoothing": 0.0}, "pretraining": {"batch": 20}}
-    assert old == Spec.from_dict(content | new)
 
 
 def test_matrices_that_never_end():
