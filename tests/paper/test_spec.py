@@ -87,10 +87,13 @@ def test_a_backbone_without_pretraining_has_bits_as_well():
             "unknown option of pretraining 'epochs'",
         ),
         (
-            {"architectures": ["convnet@1"], "initial": {"bach": 3}},
+            {"architectures": ["convnet@1"], "pretraining": {"bach": 3}},
             "unknown option of pretraining 'bach'.*Did you mean 'batch'",
         ),
-        ({"architectures": ["convnet@1"], "initial": {"batch": 1}}, "batch must be a whole number"),
+        (
+            {"architectures": ["convnet@1"], "pretraining": {"batch": 1}},
+            "batch must be a whole number",
+        ),
         ({"methods": ["rleu"]}, "unknown method 'rleu'.*Did you mean 'relu'"),
         ({"methods": []}, "needs methods, a list of names"),
         ({"data": "digits"}, "needs data, a list of names"),
