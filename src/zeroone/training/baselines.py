@@ -25,7 +25,7 @@ from zeroone.utils.records import new_record
 
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
-USED += ("epochs", "batch", "input_dropout")
+USED += ("epochs", "batch", "input_dropout", "input_noise")
 
 
 def train_baseline(
@@ -62,7 +62,13 @@ def train_baseline(
     model = start(task, baseline, settings).move(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
-        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
+        part,
+        s.epochs,
+        s.batch,
+        s.input_dropout,
+        settings.seed,
+        of_images=model.convolves,
+        noise=s.input_noise,
     )
     trainer = AdamTrainer(model, baseline, plan.total, team)
     learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
