@@ -45,7 +45,7 @@ DRAWS = 100  # of noise in the ball and of corners
 CRAFT = 100  # steps of pgd towards images that are shown to other networks
 PROBE = 0.3  # of HopSkipJump, chosen on another seed: best for 0/1 networks, near it for others
 QUERIES = {
-    "square": [100, 300, 1000, 2000],
+    "square": [100, 300, 1000],
     "rays": [100, 300, 1000],
     "l2": [300, 1000, 2000],
 }
@@ -93,7 +93,8 @@ class Bench:
 
     def victim(self, kind: str, seed: int, noise: float) -> tuple[Victim, dict[float, Tensor]]:
         """Train a network, or read it; with images that are made to fool it, by radius."""
-        path = self.folder / f"{self.name}-{kind}-{noise:g}-{seed}.pt"
+        sizes = f"{self.options.epochs}-{self.options.per_class}"
+        path = self.folder / f"{self.name}-{kind}-{noise:g}-{seed}-{sizes}.pt"
         if path.exists():
             kept = torch.load(path)
         else:
@@ -167,6 +168,7 @@ class Cell:
         radii = self.bench.plan["radii"]
         rays = attacks.rays(self.victim, self.X, self.y, max(QUERIES["rays"]))
         found |= {"radii": {}, "queries": {"square": {}, "rays": {}}, "restarts": {}}
+        smaller: dict[str, Tensor] = {}  # what was fooled in the smaller ball is in the larger one
         for radius in radii:
             fooled = self.without_gradients(radius) | self.transferred(radius)
             fooled["rays"] = rays.distance <= radius
@@ -174,7 +176,10 @@ class Cell:
                 self.victim, self.X, self.y, radius, max(QUERIES["square"]), self.rng
             )
             fooled["square"] = when > 0
+            fooled["naive"] = self.naive(radius)
             fooled["pgd"], course = self.descend(radius, self.X, self.y, options.steps)
+            fooled = {name: some | smaller.get(name, some) for name, some in fooled.items()}
+            smaller = fooled
             worst = torch.stack(list(fooled.values())).any(dim=0)
             errors = {name: self.error(some) for name, some in fooled.items()}
             name = f"{radius:g}"
@@ -221,6 +226,14 @@ class Cell:
                 shown = crafted[radius][~self.wrong]
                 found[f"from {kind}"] = self.victim.fooled(shown, self.y)
         return found
+
+    def naive(self, radius: float) -> Tensor:
+        """Run pgd once, with the window that training has and a plain cross-entropy."""
+        surrogate = Surrogate("window", 1.0)
+        fooled, _ = attacks.pgd(
+            self.victim, self.X, self.y, radius, surrogate, 1.0, CRAFT, self.rng
+        )
+        return fooled
 
     def descend(
         self, radius: float, X: Tensor, y: Tensor, steps: int
@@ -270,7 +283,11 @@ def run(options: argparse.Namespace) -> None:
     """Measure all cells that are not in the file yet."""
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / "cells.jsonl"
-    done = {key(cell) for cell in read(path)}
+    settings = {name: getattr(options, name) for name in ("epochs", "steps", "per_class")}
+    cells = read(path)
+    if any(cell["settings"] != settings for cell in cells):
+        sys.exit(f"{path} holds cells with other settings: take another folder")
+    done = {key(cell) for cell in cells}
     benches = {name: Bench(name, options.folder, options) for name in options.data}
     for seed in range(options.seeds):
         for name, bench in benches.items():
@@ -279,14 +296,11 @@ def run(options: argparse.Namespace) -> None:
                     if (name, seed, noise, kind) in done:
                         continue
                     started = time.process_time()
-                    settings = {"epochs": options.epochs, "steps": options.steps}
-                    settings |= {"per_class": options.per_class}
                     cell = new_record("robustness", settings, seed)
                     cell |= {"data": name, "noise": noise, "model": kind}
                     cell["result"] = Cell(bench, kind, seed, noise).measure()
                     cell["seconds"] = time.process_time() - started
-                    with path.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(cell) + "\n")
+                    append(path, cell)
                     worst = {r: e["worst"] for r, e in cell["result"]["radii"].items()}
                     print(
                         f"{name}, seed {seed}, noise {noise:g}, {kind}: {cell['seconds']:.0f} s, "
@@ -310,7 +324,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return cells
 
 
-def summary(cells: Sequence[dict[str, Any]], data: Sequence[str]) -> dict[str, Any]:
+def append(path: Path, cell: dict[str, Any]) -> None:
+    """Add a line, on a line of its own even after one that a crash cut short."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    with path.open("a", encoding="utf-8") as file:
+        start = "" if before.endswith("\n") or not before else "\n"
+        file.write(start + json.dumps(cell) + "\n")
+
+
+def summary(cells: Sequence[dict[str, Any]], data: Sequence[str], seeds: int) -> dict[str, Any]:
     """Join cells to one record, with what made them said once."""
     if not cells:
         sys.exit("there are no finished cells")
@@ -319,7 +341,9 @@ def summary(cells: Sequence[dict[str, Any]], data: Sequence[str]) -> dict[str, A
     order = sorted(cells, key=lambda c: (list(data).index(c["data"]), *key(c)[1:]))
     kept = [{name: cell[name] for name in VARYING} for cell in order]
     plans = {name: PLANS.get(name, PLANS["mnist"]) for name in data}
-    return shared | {"commit": ", ".join(commits), "plans": plans, "cells": kept}
+    settings = shared["settings"] | {"draws": DRAWS, "queries": QUERIES}
+    more = {"commit": ", ".join(commits), "settings": settings, "seeds": seeds, "plans": plans}
+    return shared | more | {"cells": kept}
 
 
 VARYING = ("data", "seed", "noise", "model", "seconds", "result")
@@ -334,7 +358,7 @@ def main() -> None:
     arguments.add_argument("--data", nargs="+", default=list(PLANS))
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--epochs", type=int, default=10)
-    arguments.add_argument("--steps", type=int, default=400, help="of each of pgd's five restarts")
+    arguments.add_argument("--steps", type=int, default=250, help="of each of pgd's five restarts")
     arguments.add_argument("--per-class", type=int, default=PER_CLASS)
     options = arguments.parse_args()
     torch.set_num_threads(1)
@@ -343,7 +367,7 @@ def main() -> None:
             sys.exit("--folder says where finished cells go")
         run(options)
     if options.folder is not None:
-        record = summary(read(options.folder / "cells.jsonl"), options.data)
+        record = summary(read(options.folder / "cells.jsonl"), options.data, options.seeds)
         finish(record, options.json)
     else:
         record = json.loads(options.json.read_text(encoding="utf-8"))

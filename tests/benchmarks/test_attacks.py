@@ -32,6 +32,8 @@ def steps_network(seed=0, n_in=SIDE**2):
     weights = [draw(30, n_in), draw(20, 30), draw(3, 20)]
     victim = Victim(weights, [draw(len(W)) for W in weights], steps=True, scales=[])
     X = torch.rand(N, n_in, generator=rng)
+    for k in range(3):  # so that units, and then classes, differ between images
+        victim.biases[k] -= victim.pre_activations(X)[k].mean(dim=0)
     victim.scales = [u.std(dim=0) for u in victim.pre_activations(X)[:-1]]
     return victim, X
 
