@@ -3,10 +3,13 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import fill
 from typing import Any
 
 from paper.reproduce.differences import Difference, difference
 
+WIDTH = 100
+COMMAND = "python benchmarks/robustness.py --json results/robustness.json --page docs/robustness.md"
 Cell = dict[str, Any]
 Value = Callable[[Cell], float]
 TWINS = {"relu": "ReLU", "ste": "STE"}
@@ -27,7 +30,7 @@ ATTACKS = {
 
 HEADER = """# Robustness
 
-Made by `{command}` from its record only; edit nothing here. {done}
+{made}
 
 The paper claims (C3) that 0/1 networks "are more robust to adversarial perturbations". It tests
 that with Gaussian noise. Noise is no adversary: here networks also meet attacks.
@@ -69,7 +72,7 @@ them, by an interval corrected for two comparisons that lies above 0. **Undecide
 """
 
 
-def page(record: dict[str, Any], command: str = "python benchmarks/robustness.py") -> str:
+def page(record: dict[str, Any]) -> str:
     """Write the page."""
     cells, settings, plans = record["cells"], record["settings"], record["plans"]
     expected = len(plans) * 2 * len(NAMES) * record["seeds"]
@@ -78,8 +81,7 @@ def page(record: dict[str, Any], command: str = "python benchmarks/robustness.py
         done = f"All {expected} networks are measured, {record['seeds']} seeds of each kind."
     course = next(iter(cells[0]["result"]["restarts"].values()))
     text = HEADER.format(
-        command=command,
-        done=done,
+        made=fill(f"Made by `{COMMAND}` from its record only; edit nothing here. {done}", WIDTH),
         epochs=settings["epochs"],
         images=settings["per_class"],
         draws=settings["draws"],
@@ -148,14 +150,14 @@ def section(data: str, noise: float, plan: dict[str, Any], cells: Sequence[Cell]
 def sanity(cells: Sequence[Cell]) -> str:
     """Say whether the attacks work where nothing can resist them."""
     found = [cell["result"]["sanity"] for cell in cells]
-    return (
-        "## Do the attacks work?\n\n"
+    text = (
         "In a ball of radius 0.5 every image can become the same grey, so that no network can "
         f"resist. There PGD alone fools between {100 * min(found):g} and {100 * max(found):g}% of "
         "100 images that a network classifies correctly. On linear classifiers, whose distances to "
         "the boundary are known, every attack finds what it should "
-        "(`tests/benchmarks/test_attacks.py`).\n"
+        "(`tests/benchmarks/test_attacks.py`)."
     )
+    return f"## Do the attacks work?\n\n{fill(text, WIDTH, break_long_words=False)}\n"
 
 
 def _compared(cells: Sequence[Cell], value: Value, scale: float = 100) -> list[str]:
