@@ -94,7 +94,9 @@ def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> di
     """Return all settings that count, under the names that records have had since 0.1."""
     flat, own = settings.flat(), asdict(baseline)
     kept = {name.replace("backbone", "body"): value for name, value in own.items()}
-    return {name: flat[name] for name in USED} | {"rival": kept}
+    # Noise is newer than records and backbones, which are found by their settings.
+    used = [name for name in USED if name != "input_noise" or flat[name]]
+    return {name: flat[name] for name in used} | {"rival": kept}
 
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
