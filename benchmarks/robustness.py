@@ -44,6 +44,7 @@ PER_CLASS = 50
 DRAWS = 100  # of noise in the ball and of corners
 CRAFT = 100  # steps of pgd towards images that are shown to other networks
 PROBE = 0.3  # of HopSkipJump, chosen on another seed: best for 0/1 networks, near it for others
+TEMPERATURES = [0.0, 0.0, 1 / 3, 0.0, 1.0]  # of each restart of pgd, see restarts
 QUERIES = {
     "square": [100, 300, 1000],
     "rays": [100, 300, 1000],
@@ -68,13 +69,12 @@ def restarts(*, steps: bool, length: int) -> list[tuple[Sequence[Surrogate], flo
 
     ReLU has no surrogates, but as many restarts.
     """
-    temperatures = [0.0, 0.0, 1 / 3, 0.0, 1.0]
-    kinds: list[Sequence[Surrogate]] = [[Surrogate("window", 1.0)]] * len(temperatures)
+    kinds: list[Sequence[Surrogate]] = [[Surrogate("window", 1.0)]] * len(TEMPERATURES)
     if steps:
         mixed = varied(length)
         kinds = [mixed, annealed(length), mixed[::-1], [Surrogate("sigmoid", 0.06)]]
         kinds += [[Surrogate("window", 0.3)]]
-    return list(zip(kinds, temperatures, strict=True))
+    return list(zip(kinds, TEMPERATURES, strict=True))
 
 
 class Bench:
@@ -283,8 +283,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure all cells that are not in the file yet."""
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / "cells.jsonl"
-    settings = {name: getattr(options, name) for name in ("epochs", "steps", "per_class")}
-    cells = read(path)
+    settings, cells = measured_by(options), read(path)
     if any(cell["settings"] != settings for cell in cells):
         sys.exit(f"{path} holds cells with other settings: take another folder")
     done = {key(cell) for cell in cells}
@@ -307,6 +306,11 @@ def run(options: argparse.Namespace) -> None:
                         f"test error {cell['result']['test_error']:.4f}, worst {worst}",
                         flush=True,
                     )
+
+
+def measured_by(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that decide results."""
+    return {name: getattr(options, name) for name in ("epochs", "steps", "per_class")}
 
 
 def key(cell: dict[str, Any]) -> tuple[str, int, float, str]:
@@ -332,18 +336,21 @@ def append(path: Path, cell: dict[str, Any]) -> None:
         file.write(start + json.dumps(cell) + "\n")
 
 
-def summary(cells: Sequence[dict[str, Any]], data: Sequence[str], seeds: int) -> dict[str, Any]:
+def summary(cells: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Join cells to one record, with what made them said once."""
-    if not cells:
-        sys.exit("there are no finished cells")
-    shared = {name: value for name, value in cells[0].items() if name not in VARYING}
-    commits = sorted({cell["commit"] for cell in cells})
-    order = sorted(cells, key=lambda c: (list(data).index(c["data"]), *key(c)[1:]))
-    kept = [{name: cell[name] for name in VARYING} for cell in order]
-    plans = {name: PLANS.get(name, PLANS["mnist"]) for name in data}
-    settings = shared["settings"] | {"draws": DRAWS, "queries": QUERIES}
-    more = {"commit": ", ".join(commits), "settings": settings, "seeds": seeds, "plans": plans}
-    return shared | more | {"cells": kept}
+    wanted = [cell for cell in cells if cell["data"] in options.data]
+    wanted.sort(key=lambda cell: (options.data.index(cell["data"]), *key(cell)[1:]))
+    first = cells[0] if cells else new_record("robustness", measured_by(options), seed=0)
+    shared = {name: value for name, value in first.items() if name not in VARYING}
+    plans = {name: PLANS.get(name, PLANS["mnist"]) for name in options.data}
+    fixed = {"draws": DRAWS, "queries": QUERIES, "restarts": len(TEMPERATURES)}
+    return shared | {
+        "commit": ", ".join(sorted({cell["commit"] for cell in [first, *cells]})),
+        "settings": shared["settings"] | fixed,
+        "seeds": options.seeds,
+        "plans": plans,
+        "cells": [{name: cell[name] for name in VARYING} for cell in wanted],
+    }
 
 
 VARYING = ("data", "seed", "noise", "model", "seconds", "result")
@@ -367,7 +374,7 @@ def main() -> None:
             sys.exit("--folder says where finished cells go")
         run(options)
     if options.folder is not None:
-        record = summary(read(options.folder / "cells.jsonl"), options.data, options.seeds)
+        record = summary(read(options.folder / "cells.jsonl"), options)
         finish(record, options.json)
     else:
         record = json.loads(options.json.read_text(encoding="utf-8"))
