@@ -48,8 +48,8 @@ standard deviations over seeds.
   corners** move every pixel by the radius, up or down. {draws} draws of each.
 - **Transfer** shows images that fool a twin, trained on the same data with the same seed.
 - **RayS** (Chen and Gu, 2020) sees classes only, **Square** (Andriushchenko et al., 2020) scores.
-- **PGD** follows gradients for {steps:,} steps: {restarts} restarts of {each}, with cross-entropies of
-  different temperatures and with the margin, on images not yet fooled. A step has no useful
+- **PGD** follows gradients for {steps:,} steps: {restarts} restarts of {each}, with cross-entropies
+  of different temperatures and with the margin, on images not yet fooled. A step has no useful
   gradient, so a surrogate takes its place (BPDA, Athalye et al., 2018): sigmoids of random widths,
   a smooth network that sharpens to the 0/1 network, a narrow sigmoid, and a window. The same
   surrogates attack both kinds of 0/1 networks; ReLU has its own gradients. For comparison, **one
