@@ -26,6 +26,17 @@ X, Y = load_digits(return_X_y=True)
 PADDED = np.pad(X.reshape(-1, 8, 8), ((0, 0), (2, 2), (2, 2))).reshape(len(X), -1)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_pieces_are_learned_with_noise_on_inputs(noise):
+    models = [
+        ZeroOneClassifier((10,), options=options, random_state=0)
+        for options in ({}, {"input_noise": noise})
+    ]
+    fits = [model.partial_fit(X[:300], Y[:300], classes=range(10)) for model in models]
+    one, other = (fit.network_.operators[0].weight for fit in fits)
+    assert torch.equal(one, other) == (noise == 0)
+
+
 def inputs_of(network):
     return quantise(network).stages[0].main.n_inputs
 

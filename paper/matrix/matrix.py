@@ -194,6 +194,8 @@ def _other_setting(run: Run, record: Record) -> str | None:
     """Say in which setting a record differs from its run, if so."""
     then, now = _flat(record["settings"]), _flat(run.describe())
     for name in sorted(now.keys() | then.keys()):
+        if name not in then and not now[name]:
+            continue  # older than the setting, which is off
         if then.get(name) != now.get(name):
             return (
                 f"was made with {name}={then.get(name)!r}, not {now.get(name)!r}: take another "

@@ -71,6 +71,20 @@ def test_a_blow_up_in_the_last_update_is_seen():
     assert record["reason"] == "the scores were no longer finite after epoch 1"
 
 
+def test_noise_on_inputs_is_trained_with():
+    data = load_embedded("digits")
+    weights, records = [], []
+    for noise in (0.0, 0.3, 0.3):
+        few = {"hidden": (5,), "epochs": 1, "batch": 500, "input_noise": noise}
+        settings = TrainSettings.from_options(**few)
+        model, record = train_baseline(data.X, data.y, BaselineSettings(), settings)
+        weights.append(model.operators[0].weight)
+        records.append(record)
+    assert not torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[1], weights[2])
+    assert records[1]["settings"]["input_noise"] == 0.3
+
+
 def test_batch_normalisation():
     data = load_embedded("digits")
     settings = TrainSettings.from_options(hidden=(60,), epochs=15, batch=64)

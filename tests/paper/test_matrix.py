@@ -126,6 +126,20 @@ def test_records_of_other_settings_are_not_mixed_in(tmp_path):
         Matrix.open([other], tmp_path)
 
 
+@pytest.mark.parametrize("baseline", [True, False])
+def test_records_older_than_a_setting_count_where_it_is_off(tmp_path, baseline):
+    method = "relu" if baseline else "bcd"
+    run = replace(made_up(method), baseline=baseline)
+    keep_made_up(Matrix([run], tmp_path, {}), run)
+    path = tmp_path / FILE
+    path.write_text(path.read_text().replace('"input_noise":0.0,', ""))
+    assert "input_noise" not in path.read_text()
+    assert Matrix.open([run], tmp_path).missing == []
+    noisy = replace(run, options={"epochs": 1, "input_noise": 0.5})
+    with pytest.raises(InputError, match=r"input_noise=None, not 0\.5: take another"):
+        Matrix.open([noisy], tmp_path)
+
+
 def test_records_of_other_code_are_named(tmp_path):
     run, said = made_up(), []
     keep_made_up(Matrix([run], tmp_path, {}), run)

@@ -143,6 +143,15 @@ def interrupted(digits, out, **changes):
         )
 
 
+def test_noise_on_inputs_resumes_bit_for_bit(digits, tmp_path):
+    noisy = {"input_noise": 0.2, "epochs": 3}
+    expected = train(digits.X, digits.y, settings(**noisy), test=digits.test)
+    interrupted(digits, tmp_path, **noisy)
+    again = resume(digits, tmp_path, **noisy)
+    for a, b in zip(expected.network.operators, again.network.operators, strict=True):
+        assert torch.equal(a.weight, b.weight)
+
+
 def test_the_exact_solver_resumes_too(digits, tmp_path):
     exact = TrainSettings.from_options(solver="exact", hidden=(20,), max_iter=4)
     expected = train(digits.X, digits.y, exact, out=tmp_path / "a")

@@ -190,6 +190,7 @@ def test_bad_data_get_one_sentence(X, y, sentence):
         ({"keep": 1.2}, "keep must lie between 0 and 1, got 1.2."),
         ({"keep": 0.5, "lam": 0.1}, "give either lam or keep, not both."),
         ({"input_dropout": 1.0}, "input_dropout must be below 1, got 1.0."),
+        ({"input_noise": -1}, "input_noise must be zero or a positive number, got -1."),
         ({"u_rule": "halv"}, "unknown u_rule 'halv'; choose from expected, drawn, half."),
         ({"margin": 2.0}, "margin is a setting of head='hardmax'."),
         ({"preset": "paper", "solver": "stochastic"}, "preset='paper' is for solver='exact'"),
@@ -285,6 +286,45 @@ def test_dropped_inputs_keep_their_mean():
     V = plan.drop_inputs(torch.ones(200, 100), plan.generator(1), Share(200))
     assert sorted(V.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
     assert float(V.mean()) == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["common", "feature"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_noise_on_inputs_has_the_units_of_evaluate(kind, dtype):
+    rng = torch.Generator().manual_seed(0)
+    X = (torch.rand(4000, 3, generator=rng) * torch.tensor([250.0, 100.0, 10.0])).to(dtype)
+    scaling = Scaling.fit(X, kind=kind)
+    plan = BatchPlan(1, 1, 0.0, 0, input_noise=0.1)
+    noise = plan.add_noise(X, scaling, plan.generator(1), Share(len(X))) - X.float()
+    expected = torch.tensor(25.5) if dtype is torch.uint8 else 0.1 * scaling.scale
+    assert noise.std(dim=0) / expected == pytest.approx([1.0] * 3, abs=0.04)
+    assert noise.mean(dim=0) / expected == pytest.approx([0.0] * 3, abs=0.06)
+
+
+def test_ranks_add_the_noise_of_the_whole_batch():
+    plan, X = BatchPlan(1, 1, 0.0, 0, input_noise=0.1), torch.zeros(6, 3)
+    scaling, places = Scaling.identity(3), torch.tensor([1, 4])
+    whole, part = (
+        plan.add_noise(rows, scaling, plan.generator(2), share)
+        for rows, share in ((X, Share(6)), (X[places], Share(6, places)))
+    )
+    assert torch.equal(part, whole[places])
+    quiet, rng = BatchPlan(1, 1, 0.0, 0), plan.generator(1)
+    assert quiet.add_noise(X, scaling, rng, Share(6)) is X
+    assert torch.equal(rng.get_state(), plan.generator(1).get_state())  # nothing was drawn
+
+
+def test_noise_on_inputs_changes_a_training_and_its_record(digits):
+    few = {"hidden": (10,), "epochs": 1, "batch": 500}
+    runs = [
+        train(digits.X, digits.y, TrainSettings.from_options(**few, **noise))
+        for noise in ({}, {"input_noise": 0.0}, {"input_noise": 0.3}, {"input_noise": 0.3})
+    ]
+    first = [run.network.operators[0].weight for run in runs]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[1], first[2])
+    assert torch.equal(first[2], first[3])
+    assert runs[2].record["settings"]["stochastic"]["input_noise"] == 0.3
 
 
 def test_scores_that_are_no_numbers_end_the_run(digits, tmp_path):

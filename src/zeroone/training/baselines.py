@@ -23,8 +23,8 @@ from zeroone.utils.parallel import ALONE, Team
 
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
-USED += ("epochs", "batch", "input_dropout")
-LATER = ("warmup", "weight_decay", "bf16")  # records before them have no such settings
+USED += ("epochs", "batch", "input_dropout", "input_noise")
+LATER = ("warmup", "weight_decay", "bf16", "input_noise")  # older records have no such settings
 
 
 def train_baseline(
@@ -59,7 +59,13 @@ def train_baseline(
     model = start(task, baseline, settings).to(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
     plan = BatchPlan.make(
-        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=model.convolves
+        part,
+        s.epochs,
+        s.batch,
+        s.input_dropout,
+        settings.seed,
+        of_images=model.convolves,
+        noise=s.input_noise,
     )
     trainer = AdamTrainer(model, baseline, plan.total, team)
     learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
@@ -76,7 +82,8 @@ def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> di
     flat, own = settings.flat(), asdict(baseline)
     own = {name: value for name, value in own.items() if value or name not in LATER}
     kept = {name.replace("backbone", "body"): value for name, value in own.items()}
-    return {name: flat[name] for name in USED} | {"rival": kept}
+    used = {name: flat[name] for name in USED if flat[name] or name not in LATER}
+    return used | {"rival": kept}
 
 
 def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:

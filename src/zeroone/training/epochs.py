@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zeroone.analysis.metrics import Model
+from zeroone.analysis.metrics import Model, Noise
 from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
@@ -41,6 +41,7 @@ class BatchPlan:
     batches: int  # per epoch
     input_dropout: float
     seed: int
+    input_noise: float = 0.0
 
     @classmethod
     def make(
@@ -52,6 +53,7 @@ class BatchPlan:
         seed: int,
         *,
         of_images: bool = False,
+        noise: float = 0.0,
     ) -> "BatchPlan":
         """Plan the batches of a training part; None chooses a value by the size of the part.
 
@@ -66,6 +68,7 @@ class BatchPlan:
                 features need it: without it, those on a ResNet overfitted CIFAR-10.
             seed: the seed of the run.
             of_images: whether the inputs are images for a convolution.
+            noise: the standard deviation of the noise on the inputs.
 
         """
         n = len(part.y)
@@ -77,7 +80,7 @@ class BatchPlan:
         # Constant for data that fit one batch: there, weight 2 equals a sample that comes twice.
         enough = LEAST_BATCHES + max(0, n - BATCH) / SAMPLES_A_BATCH
         least = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
-        return cls(least if epochs is None else epochs, batches, dropout, seed)
+        return cls(least if epochs is None else epochs, batches, dropout, seed, noise)
 
     @property
     def total(self) -> int:
@@ -108,6 +111,14 @@ class BatchPlan:
 
     def _shuffled(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
         return torch.randperm(n, generator=rng).tensor_split(self.batches)
+
+    def add_noise(self, X: Tensor, scaling: Scaling, rng: torch.Generator, share: Share) -> Tensor:
+        """Add Gaussian noise to raw inputs, see ``Noise``; all ranks draw for the whole batch."""
+        if not self.input_noise:
+            return X
+        noise = Noise(self.input_noise, scaling, X.dtype == torch.uint8)
+        drawn = torch.empty(share.total, *X.shape[1:]).normal_(generator=rng)
+        return X.to(noise.dtype) + share.of(drawn).to(noise.dtype) * noise.std
 
     def drop_inputs(self, V0: Tensor, rng: torch.Generator, share: Share) -> Tensor:
         """Set random inputs to their mean, 0, and enlarge the others to keep the expected sum.
@@ -229,7 +240,8 @@ class Epochs:
             share = self.part.share(rows, self.team)
             mine = share.of(rows)
             X = self.part.inputs(mine, epoch)
-            V0 = self.scaling.apply(self.augment.apply(X, rng, share) if self.augment else X)
+            X = self.augment.apply(X, rng, share) if self.augment else X
+            V0 = self.scaling.apply(self.batch_plan.add_noise(X, self.scaling, rng, share))
             V0 = self.batch_plan.drop_inputs(V0, rng, share)
             own = None if weight is None else share.of(weight).to(V0.device)
             yield V0, self.part.y[mine].to(V0.device), own, rng, share

@@ -86,7 +86,8 @@ class OnlineLearner:
         s = self.settings.stochastic
         batch = min(s.batch or BATCH, len(part.y))
         # A stream without an end cannot be overfitted: inputs are dropped only on request.
-        plan = BatchPlan.make(part, 1, batch, s.input_dropout or 0.0, self.settings.seed)
+        dropout, seed = s.input_dropout or 0.0, self.settings.seed
+        plan = BatchPlan.make(part, 1, batch, dropout, seed, noise=s.input_noise)
         self.pieces += 1
         entry, stop = Epochs(self.trainer, part, self.network.scaling, plan).iterate(self.pieces)
         if stop and stop[0] is Status.DIVERGED:

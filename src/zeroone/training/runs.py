@@ -277,7 +277,13 @@ def _make_learner(
     s = settings.stochastic
     convolves = len(network.operators[0].shape_in) > 1
     plan = BatchPlan.make(
-        part, s.epochs, s.batch, s.input_dropout, settings.seed, of_images=convolves
+        part,
+        s.epochs,
+        s.batch,
+        s.input_dropout,
+        settings.seed,
+        of_images=convolves,
+        noise=s.input_noise,
     )
     widths = None if fresh else [p.units for p in settings.plans]
     probe = task.probe(PROBE, team) if scores else None

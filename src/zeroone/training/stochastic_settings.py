@@ -38,6 +38,9 @@ class StochasticSettings:
         input_dropout: the share of inputs to set to their mean while training; None takes 0.2, or 0
             for fewer than 16 features, fewer than 100 samples, at least 1,000 samples per feature,
             or convolutions on images.
+        input_noise: the standard deviation of Gaussian noise to add to the inputs anew in each
+            batch, in the units of ``zeroone evaluate --noise``: for bytes as a share of their
+            range, for other inputs relative to the scale by which the network divides them.
         weights: 'real', or 'ternary' or 'binary' for the hidden layers: a unit's weights times a
             scale, which the step ignores.
         density: the share of ternary weights that may differ from 0; 1 sets no limit. A network of
@@ -58,6 +61,7 @@ class StochasticSettings:
     u_rule: str = "expected"
     smoothing: float = 0.1
     input_dropout: float | None = None
+    input_noise: float = 0.0
     weights: str = "real"
     density: float = 1.0
     lam: float = 0.0
@@ -78,6 +82,7 @@ class StochasticSettings:
         one_of("u_rule", self.u_rule, U_RULES)
         check_weights(self.weights, self.density)
         not_negative("lam", self.lam)
+        not_negative("input_noise", self.input_noise)
         if self.keep is not None:
             if share("keep", self.keep) == 0:
                 raise InputError(f"keep must be above 0 and at most 1, got {self.keep!r}.")
