@@ -31,7 +31,6 @@ WIDTHS = {  # of ours: hidden layers, and the share of their weights that are no
     "640-96": 0.1,
     "768-96": 0.1,
     "1024-128": 0.07,
-    "2000-200": 0.04,
 }
 # Chosen on the held-out part of MNIST: with ternary weights, steps of 0.16 are better than the
 # default; wide layers of few weights have smaller files and less error than narrow ones.
