@@ -7,6 +7,7 @@ bytes to labels, on one thread, in turns. Networks are compared at equal error o
 test errors are for the report only.
 """
 
+import json
 import statistics
 import tempfile
 import time
@@ -199,26 +200,37 @@ def show(rows: dict[str, Any], compared: list[dict[str, Any]]) -> None:
             print(f"{row['theirs']}: {row['ours']}, {ratios}")
 
 
-def draw(record: dict[str, Any], path: Path) -> None:
-    """Draw test error against bytes, one sample and batches."""
+COLUMNS = (
+    ("kilobytes of the file", lambda row: row["bytes"] / 1000),
+    ("microseconds for one sample", lambda row: row["us"]["one"]),
+    ("microseconds a sample in batches of 256", lambda row: row["us"]["256"]),
+)
+KINDS = (("ours", "o", "0/1, ternary"), ("int8", "s", "ReLU, int8 in ONNX Runtime"))
+
+
+def draw(records: list[dict[str, Any]], path: Path) -> None:
+    """Draw test error against bytes, one sample and batches; a row for each data set."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    rows = record["result"]["networks"]
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), sharey=True)
-    columns = (("bytes", None), ("us for one sample", "one"), ("us a sample in 256", "256"))
-    for axis, (title, key) in zip(axes, columns, strict=True):
-        for kind, marker, label in (("ours", "o", "0/1"), ("int8", "s", "ReLU, int8")):
-            names = [name for name, row in rows.items() if row["kind"] == kind]
-            x = [rows[n]["us"][key] if key else rows[n]["bytes"] for n in names]
-            axis.scatter(x, [100 * rows[n]["test"] for n in names], marker=marker, label=label)
-        axis.set(xscale="log", xlabel=title)
-    axes[0].set_ylabel("test error, %")
-    axes[0].legend()
+    size = (11, 3.2 * len(records))
+    figure, axes = pyplot.subplots(len(records), 3, figsize=size, sharey="row", squeeze=False)
+    for line, record in zip(axes, records, strict=True):
+        rows = record["result"]["networks"].values()
+        for axis, (title, of) in zip(line, COLUMNS, strict=True):
+            for kind, marker, label in KINDS:
+                shown = sorted((of(row), 100 * row["test"]) for row in rows if row["kind"] == kind)
+                axis.plot(*zip(*shown, strict=True), marker=marker, linewidth=1, label=label)
+            axis.set_xlabel(title)
+            axis.grid(alpha=0.3)
+        line[0].set_ylabel(f"{record['settings']['data']}: test error, %")
+    for axis in axes[:, :2].flat:
+        axis.set_xscale("log")
+    axes[0, 0].legend()
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, dpi=80)
 
 
 def bench_pareto(
@@ -266,16 +278,21 @@ def bench_pareto(
     if json is not None:
         write_record(json, record)
     if picture is not None:
-        draw(record, picture)
+        draw([record], picture)
 
 
 def main() -> None:
     arguments = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--data", default="mnist")
     arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--draw", type=Path, nargs="+", help="only draw these records")
     for name in ("--models-dir", "--json", "--picture"):
         arguments.add_argument(name, type=Path)
-    bench_pareto(**vars(arguments.parse_args()))
+    options = vars(arguments.parse_args())
+    if records := options.pop("draw"):
+        draw([json.loads(path.read_text()) for path in records], options["picture"])
+    else:
+        bench_pareto(**options)
 
 
 if __name__ == "__main__":
