@@ -28,8 +28,7 @@ from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import MODEL, RECORD, StaleStateError
-from zeroone.training.features import Features
-from zeroone.training.training_data import TrainingData
+from zeroone.training.training_data import Features, TrainingData
 from zeroone.utils.checks import InputError, one_of
 from zeroone.utils.records import code, new_record
 from zeroone.utils.schema import find_fault

@@ -14,8 +14,8 @@ from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
 from zeroone.nn.layers import LayerPlan
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training.baselines import train_baseline
-from zeroone.training.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
 
 IMAGE = (1, 8, 8)

@@ -14,9 +14,8 @@ from zeroone.training import Callback, TrainSettings
 from zeroone.training.adam import AdamTrainer
 from zeroone.training.checkpoint import open_checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.features import Features
 from zeroone.training.runs import record_run
-from zeroone.training.training_data import Labelled, TrainingData, as_arrays
+from zeroone.training.training_data import Features, Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
