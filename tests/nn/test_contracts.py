@@ -9,7 +9,7 @@ from zeroone.analysis.counts import counts
 from zeroone.baselines import Activation, register_baseline
 from zeroone.baselines.activations import OneBit
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
@@ -94,7 +94,7 @@ class MinPool(Pool):
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 @pytest.mark.parametrize("solver", ["stochastic", "exact"])
