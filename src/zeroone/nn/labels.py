@@ -80,6 +80,6 @@ def is_text(labels: Any) -> bool:
     array = np.asarray(labels)
     try:
         "".join(array.ravel().tolist() if array.dtype.kind == "U" else []).encode()
-    except ValueError:  # a lone surrogate, or beyond the last character
+    except (ValueError, SystemError):  # a lone surrogate; beyond the last character
         return False
     return True
