@@ -137,10 +137,10 @@ def five_fold(cell: Run, _callbacks: Any) -> dict[str, Any]:
     from sklearn.preprocessing import StandardScaler
 
     from zeroone import ZeroOneClassifier
-    from zeroone.data.embedded import load_embedded
+    from zeroone.data.load import load_data
 
     seed = cell.seed
-    X, y = load_embedded(cell.data).everything
+    X, y = load_data(cell.data).everything
     theirs = MLPClassifier(random_state=seed)
     model = {
         "bcd": ZeroOneClassifier((256, 256), random_state=seed),

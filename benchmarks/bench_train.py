@@ -20,7 +20,7 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training import StochasticSettings
-from zeroone.training.adam import AdamTrainer
+from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
 from zeroone.training.trainers import BCDTrainer

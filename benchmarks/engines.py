@@ -114,7 +114,8 @@ def by_node(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
 
 def by_browser(network: IntegerNetwork, X: NDArray[Any], folder: Path) -> Scores:
     """Run the HTML page in Chromium."""
-    page = pages.write_html(network, folder / "page.html")
+    page = folder / "page.html"
+    pages.write_html(network, page)
     code = "return arguments[0].map(s => Array.from(run(window.ready, s).scores))"
     raw, scores = network.check(X), []
     with browser.browser() as driver:

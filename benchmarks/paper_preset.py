@@ -6,7 +6,7 @@ cannot rise, and those with 50 steps of each W block and no pruning, too.
 
 from benchmarks.measure import begin, finish, parser
 from zeroone.commands.console import print_results
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.training import TrainSettings, train
 
 VARIANTS = {
@@ -35,7 +35,7 @@ def main():
     options = arguments.parse_args()
     record = begin("paper_preset", options)
     hidden = tuple(int(width) for width in options.hidden.split(","))
-    data = load_embedded("digits")
+    data = load_data("digits")
     records = {}
     for name, changes in VARIANTS.items():
         settings = TrainSettings.from_options(preset="paper", hidden=hidden, **changes)

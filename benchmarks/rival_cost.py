@@ -17,7 +17,7 @@ from zeroone.analysis.metrics import error_rate
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.scaling import Scaling
-from zeroone.training.adam import AdamTrainer
+from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.training_data import Subset
 

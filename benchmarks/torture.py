@@ -37,7 +37,7 @@ from zeroone import TrainSettings
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.cli import main as zeroone
 from zeroone.commands import train as preloaded  # noqa: F401, here once, not in every child
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.training.baselines import train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import MODEL as MODEL_FILE
@@ -165,7 +165,7 @@ def _work(kind: str, out: Path, words: tuple[str, ...]) -> None:
         zeroone()
         return
     sys.argv = ["zeroone", "baseline"]
-    digits, options = load_embedded("digits"), {"hidden": (60, 40), "epochs": 150, "batch": 100}
+    digits, options = load_data("digits"), {"hidden": (60, 40), "epochs": 150, "batch": 100}
     settings = TrainSettings.from_options(**options, validation=0.1)
     try:
         model, record = train_baseline(
@@ -346,7 +346,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "ZEROONE_TIMEOUT": "20"}
-    load_embedded("digits")  # imports scikit-learn, for all children
+    load_data("digits")  # imports scikit-learn, for all children
     record = begin("torture", options)
     path = options.json and options.json.absolute()
     record["runs"] = earlier(record, path)

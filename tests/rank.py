@@ -9,7 +9,6 @@ import torch
 from torch import distributed
 
 from zeroone import TrainSettings, train
-from zeroone.data.embedded import load_embedded
 from zeroone.data.load import load_data
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
@@ -26,7 +25,7 @@ from zeroone.utils.records import source
 
 def batches(team, job):
     """Batches of digits, cut by ownership of the samples: uneven parts, some empty."""
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     dtype = torch.float64
     X, y = torch.from_numpy(digits.X).to(dtype), torch.from_numpy(digits.y)
     scaling = Scaling.fit(X, dtype)

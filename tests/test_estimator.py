@@ -19,17 +19,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from zeroone import Callback, ZeroOneClassifier, load
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 @pytest.fixture(scope="module")
 def tumours():
-    return load_embedded("breast-cancer")
+    return load_data("breast-cancer")
 
 
 @pytest.mark.filterwarnings("ignore")  # those that its checks provoke

@@ -12,19 +12,19 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
 from zeroone import ZeroOneClassifier
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.optim import BCD
 from zeroone.optim.preconditioner import LowRank
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 @pytest.fixture(scope="module")
 def tumours():
-    return load_embedded("breast-cancer")
+    return load_data("breast-cancer")
 
 
 def test_learning_in_pieces(digits):

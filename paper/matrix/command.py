@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import torch
+
 from paper.matrix.live_table import live_table
 from paper.matrix.matrix import Matrix
 from paper.matrix.run import Run, digest_of
@@ -10,8 +12,9 @@ from paper.matrix.spec import Spec
 from paper.matrix.tables import failures, print_summary, summarise
 from paper.matrix.workers import fitting_jobs, usable_cores
 from zeroone.data.load import load_data
+from zeroone.nn import layers
 from zeroone.nn.backbones import check_image
-from zeroone.nn.layers import check_layers
+from zeroone.nn.operators import Shape
 from zeroone.training.text_progress import say
 from zeroone.utils.checks import InputError, count
 from zeroone.utils.records import new_record, write_record
@@ -104,4 +107,12 @@ def check_data(matrix: Matrix, todo: list[Run]) -> None:
                 )
             if planned.plan.backbone:
                 check_image(planned.plan.backbone, split.shape)
-            check_layers(planned.settings.plans, split.shape)
+            _check_layers(planned.settings.plans, split.shape)
+
+
+def _check_layers(plans: list[layers.LayerPlan], image: Shape | None) -> None:
+    """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
+    if plans and plans[0].kernel:
+        with torch.device("meta"):  # which holds no numbers
+            shape = layers.check_image(image)
+            layers.build_layers(plans, shape, lambda n, m, bias, _: torch.empty(n, m + bias))

@@ -21,7 +21,7 @@ from paper.matrix.workers import Ended, Progress, Work, run_tasks
 from zeroone.data.published import cache_root
 from zeroone.training.checkpoint import RECORD
 from zeroone.utils.checks import InputError
-from zeroone.utils.records import SCHEMA, code
+from zeroone.utils.records import SCHEMA, source
 from zeroone.utils.storage import locked, make_folder, remove_leftovers
 
 STORE = ".store"  # backbones and the states of unfinished runs
@@ -74,7 +74,7 @@ class Matrix:
                 f"{path}: {run} was made on another backbone than that of its repetition. It does "
                 f"not count: its run is missing."
             )
-        now = (code(), torch.__version__)
+        now = (source(), torch.__version__)
         made_by = [(r.get("code"), r.get("machine", {}).get("torch")) for r in records.values()]
         if others := len(records) - made_by.count(now):
             say(

@@ -11,17 +11,17 @@ from typing import Any
 
 from paper.matrix.run import KEY
 from zeroone.utils.checks import InputError, check_file, is_number
-from zeroone.utils.schema import Maybe, find_fault, is_count, parse_json
-from zeroone.utils.storage import replacing
+from zeroone.utils.records import fits, is_count, maybe
+from zeroone.utils.storage import parse_json, replacing
 
 FILE = "records.jsonl"
 # The record itself is checked by the run that it belongs to.
 FORM = {
     **dict.fromkeys(("data", "architecture", "method"), str),
     "repetition": is_count,
-    **dict.fromkeys(("status", "date"), Maybe(str)),
-    "seconds": Maybe(is_number),
-    "iterations": Maybe([is_number]),
+    **dict.fromkeys(("status", "date"), maybe(str)),
+    "seconds": maybe(is_number),
+    "iterations": maybe([is_number]),
 }
 Entry = dict[str, Any]
 
@@ -40,7 +40,7 @@ def read_entries(path: Path, say: Callable[[str], None] = lambda _sentence: None
             entry = parse_json(line)
         except ValueError:
             entry = None
-        if find_fault(entry, FORM) is None:
+        if fits(entry, FORM):
             entries.append(entry)
         else:
             say(f"{path}, line {number} is not a readable record. It does not count.")

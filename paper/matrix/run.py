@@ -28,11 +28,9 @@ from zeroone.training import Callback, Status, TrainSettings, train
 from zeroone.training.baselines import USED, describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import MODEL, RECORD, StaleStateError
-from zeroone.training.features import Features
-from zeroone.training.training_data import TrainingData
+from zeroone.training.training_data import Features, TrainingData
 from zeroone.utils.checks import InputError, one_of
-from zeroone.utils.records import code, new_record
-from zeroone.utils.schema import find_fault
+from zeroone.utils.records import fits, new_record, source
 from zeroone.utils.storage import checksum, make_folder
 
 FAILED = "failed"
@@ -152,7 +150,7 @@ class Run:
     def state_folder(self) -> Path:
         """Where its state is kept while it is unfinished; other code does not resume from it."""
         names = (_as_name(self.data), self.architecture.replace(":", "_"), _as_name(self.method))
-        made_by = (code() or "unknown")[:8]
+        made_by = source()[:8]
         path = Path("unfinished", made_by, *names, str(self.repetition))
         return (self.store or Path()) / path
 
@@ -175,7 +173,7 @@ class Run:
 
     def can_have_written(self, record: dict[str, Any]) -> bool:
         """Whether a record that claims to be its own is complete."""
-        if find_fault(record, ANY) is not None:
+        if not fits(record, ANY):
             return False
         if record.get("status") == FAILED:
             return isinstance(record.get("reason"), str)

@@ -5,26 +5,32 @@ from collections.abc import Sequence, Sized
 from typing import Any
 
 from zeroone.training import Status
-from zeroone.utils.records import ENTRY, NUMBER, RESULT
-from zeroone.utils.schema import Maybe, find_fault, is_count
+from zeroone.utils.records import ENTRY, NUMBER, RESULT, fits, is_count, is_error, maybe
 
 SIZES = ("macs", "additions", "word_operations")
 SLACK = 1e-3  # rounding of a sum of probabilities
 Content = dict[str, Any]
 
+
+def are_counts(value: Any) -> bool:
+    """Tell whether a value is a dict of whole numbers."""
+    return isinstance(value, dict) and all(map(is_count, value.values()))
+
+
 # Of any record, and of that of a run that ended well.
 ANY = {
     "settings": dict,
-    "seed": int,
+    "seed": is_count,
     "machine": dict,
-    **dict.fromkeys(("commit", "code", "backbone_digest"), Maybe(str)),
-    "data": Maybe({"digest": Maybe(str)}),
+    **dict.fromkeys(("commit", "code", "backbone_digest"), maybe(str)),
+    "data": maybe({"digest": maybe(str)}),
 }
+TOP5 = {f"{part}_top5_error": maybe(is_error) for part in ("train", "validation", "test")}
 COMPLETE = ANY | {
-    "data": {"samples": {...: is_count}},
+    "data": {"samples": are_counts},
     "n_iter": is_count,
     "objective": NUMBER,
-    "result": RESULT | {"operations": dict.fromkeys(SIZES, is_count), "seconds": NUMBER},
+    "result": RESULT | TOP5 | {"operations": dict.fromkeys(SIZES, is_count), "seconds": NUMBER},
     "history": [ENTRY],
 }
 
@@ -33,7 +39,7 @@ def is_complete(record: Content, noise: Sequence[float] = (), images: Sequence[i
     """Whether a record is complete, with errors at these noise levels and these single images."""
     try:
         return (
-            find_fault(record, COMPLETE) is None
+            fits(record, COMPLETE)
             and record["status"] in set(Status) - {Status.DIVERGED}
             and _has_history(record)
             and _has_sizes(record)

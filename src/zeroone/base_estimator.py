@@ -64,9 +64,8 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Refuse targets that the estimator does not learn."""
 
-    @abstractmethod
     def _keep_targets(self, y: NDArray[Any]) -> None:
-        """Keep what ``fit`` found out about the targets."""
+        """Keep what ``fit`` found out about the targets, if anything."""
 
     @abstractmethod
     def _head(self, y: NDArray[Any] | None) -> str | None:

@@ -271,8 +271,5 @@ class ZeroOneRegressor(RegressorMixin, ZeroOneEstimator):  # type: ignore[misc]
     def _check_targets(self, y: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(y, dtype=np.float64)
 
-    def _keep_targets(self, y: NDArray[Any]) -> None:
-        """Nothing: the network knows its outputs."""
-
     def _head(self, y: NDArray[Any] | None) -> str | None:  # noqa: ARG002
         return "linear"

@@ -11,16 +11,15 @@ from zeroone import TrainSettings
 from zeroone.baselines.activations import ACTIVATIONS
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.operators import Convolution
 from zeroone.nn.scaling import Scaling
-from zeroone.training.adam import AdamTrainer
-from zeroone.training.baselines import train_baseline
+from zeroone.training.baselines import AdamTrainer, train_baseline
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_baselines_learn_digits(activation):
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=(60, 40), epochs=25, batch=64)
     baseline = BaselineSettings(activation, learning_rate=3e-3)
     _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test, name="digits")
@@ -34,7 +33,7 @@ def test_baselines_learn_digits(activation):
 
 
 def test_trained_scales_and_projections_move():
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=(20,), epochs=2, batch=64)
     for activation in ("ccnn", "pcnn"):
         model, _ = train_baseline(data.X, data.y, BaselineSettings(activation), settings)
@@ -64,7 +63,7 @@ def test_one_step_of_adam():
 
 
 def test_a_blow_up_in_the_last_update_is_seen():
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=(5,), epochs=1, batch=1437)
     _, record = train_baseline(data.X, data.y, BaselineSettings(learning_rate=1e38), settings)
     assert record["status"] == "diverged"
@@ -86,7 +85,7 @@ def test_noise_on_inputs_is_trained_with():
 
 
 def test_batch_normalisation():
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=(60,), epochs=15, batch=64)
     baseline = BaselineSettings("ste", batch_norm=True, learning_rate=3e-3)
     _, record = train_baseline(data.X, data.y, baseline, settings, test=data.test)

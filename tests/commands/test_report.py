@@ -158,12 +158,6 @@ def test_a_record_alone_has_curves_and_says_what_is_missing(runs, tmp_path):
     assert "<h2>Curves</h2>" in text
     assert "<h2>Confusions</h2>" not in text
     assert "mistakes are not shown" in text
-    content = json.loads(record.read_text(encoding="utf-8"))
-    part = next(iter(content["data"]["samples"]))
-    content["result"]["noise"] = {"part": part, "levels": [0, 0.5], "errors": [0.1]}
-    record.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(InputError, match="record"):
-        write_report([record], tmp_path / "page.html")
     beside = write_report([runs / "stochastic/record.json"], tmp_path / "page.html")
     assert "<h2>Confusions</h2>" in beside.read_text(encoding="utf-8")
 

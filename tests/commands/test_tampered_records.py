@@ -12,7 +12,7 @@ from tampering import DEEP, outcome, tampered
 from zeroone import TrainSettings, train
 from zeroone.commands.console import print_results
 from zeroone.commands.report import report
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.utils.checks import InputError
 from zeroone.utils.records import read_record
 
@@ -20,10 +20,10 @@ from zeroone.utils.records import read_record
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run on few samples, the model of which is beside its record."""
-    digits, out = load_embedded("digits"), tmp_path_factory.mktemp("run")
+    digits, out = load_data("digits"), tmp_path_factory.mktemp("run")
     settings = TrainSettings.from_options(hidden=(5, 4), epochs=3, validation=0.1)
     known = {"name": "digits", "test": (digits.test[0][:40], digits.test[1][:40])}
-    train(digits.X[:90], digits.y[:90], settings, out=out, noise=(0.0, 1.0), **known)
+    train(digits.X[:90], digits.y[:90], settings, out=out, **known)
     return out
 
 

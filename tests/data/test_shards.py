@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from zeroone import Callback, TrainSettings, train
-from zeroone.data.embedded import load_embedded
 from zeroone.data.load import load_data
 from zeroone.data.shards import Shards, shard, share_out, write_shards
 from zeroone.utils.checks import InputError
@@ -24,8 +23,8 @@ def test_shards_are_shared_out():
 
 
 def test_one_process_reads_shards(tmp_path):
-    shard(load_embedded("digits"), tmp_path / "s", 3)
-    sharded, digits = load_data(str(tmp_path / "s")), load_embedded("digits")
+    shard(load_data("digits"), tmp_path / "s", 3)
+    sharded, digits = load_data(str(tmp_path / "s")), load_data("digits")
     assert isinstance(sharded.X, Shards)
     assert np.array_equal(np.asarray(sharded.X), digits.X.astype(np.float32))
     settings = TrainSettings.from_options(hidden=(12,), epochs=2, validation=0.1)
@@ -59,7 +58,7 @@ def zipped():
     ],
 )
 def test_changed_shards_are_named(damage, match, name, tmp_path):
-    shard(load_embedded("digits"), tmp_path / "s", 3)
+    shard(load_data("digits"), tmp_path / "s", 3)
     damage(tmp_path / "s" / name)
     with pytest.raises(InputError, match=f"{match}.*{name}|{name}.*{match}"):
         train_on(tmp_path / "s")
@@ -78,7 +77,7 @@ def test_changed_shards_are_named(damage, match, name, tmp_path):
     ],
 )
 def test_a_changed_index_is_refused(change, tmp_path):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     pieces = [(digits.X[:500], digits.y[:500]), (digits.X[500:], digits.y[500:])]
     path = write_shards(pieces, tmp_path / "s") / "shards.json"
     about = json.loads(path.read_text())
@@ -93,7 +92,7 @@ def test_a_shard_that_changes_after_the_interruption_is_noticed(tmp_path):
         def on_iteration(self, entry, model):
             raise KeyboardInterrupt
 
-    shard(load_embedded("digits"), tmp_path / "s", 3)
+    shard(load_data("digits"), tmp_path / "s", 3)
     with pytest.raises(KeyboardInterrupt):
         train_on(tmp_path / "s", out=tmp_path / "run", callbacks=[Interrupt()])
     with_other_numbers(tmp_path / "s" / "X-2.npy")
@@ -104,7 +103,7 @@ def test_a_shard_that_changes_after_the_interruption_is_noticed(tmp_path):
 
 
 def test_a_rank_reads_the_checksums_of_its_own_shards_only(tmp_path):
-    shard(load_embedded("digits"), tmp_path / "s", 4)
+    shard(load_data("digits"), tmp_path / "s", 4)
     with_other_numbers(tmp_path / "s" / "X-3.npy")
     shards, team = load_data(str(tmp_path / "s")).X, Team()
     team.size = 2
@@ -135,7 +134,7 @@ def test_shards_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="not empty"):
         write_shards([(np.ones((2, 3)), [0, 1])], tmp_path / "c")
     with pytest.raises(InputError, match="do not make"):
-        shard(load_embedded("digits"), tmp_path / "d", 10_000)
+        shard(load_data("digits"), tmp_path / "d", 10_000)
     few = Shards(tmp_path, [3, 3], 4, "")
     team = Team()
     team.rank, team.size = 0, 3

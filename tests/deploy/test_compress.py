@@ -6,7 +6,7 @@ import torch
 
 from zeroone import TrainSettings, load, train
 from zeroone.analysis.counts import active_inputs
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.compress import compress
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
@@ -124,7 +124,7 @@ def test_everything_dead_still_answers():
 
 def test_a_network_that_l20_has_thinned():
     """Training removes units; compression removes the inputs that training emptied."""
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(hidden=(40, 30), epochs=30, lam=0.3)
     network = train(digits.X, digits.y, settings).network
     small = compress(network)

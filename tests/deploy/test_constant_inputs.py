@@ -7,13 +7,13 @@ import torch
 from benchmarks.engines import engines
 from model_files import rewritten
 from zeroone import TrainSettings, ZeroOneClassifier, load, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.exporters.c import size_of
 from zeroone.deploy.exporters.html import describe
 from zeroone.deploy.exporters.onnx import make_model
 from zeroone.utils.checks import InputError
 
-DIGITS = load_embedded("digits")
+DIGITS = load_data("digits")
 CONSTANT = [0, 16, 24, 31, 32, 39, 40, 47, 48, 56]  # below
 
 

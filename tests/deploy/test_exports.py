@@ -148,7 +148,8 @@ def test_onnx_is_what_it_says(tmp_path):
     import onnx
 
     network, X = network_of(3)
-    path = write_onnx(network, tmp_path / "m.onnx")
+    path = tmp_path / "m.onnx"
+    write_onnx(network, path)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert [x.version for x in model.opset_import] == [OPSET]
@@ -240,7 +241,8 @@ NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(bro
 
 @NEEDS_BROWSER
 def test_random_networks_in_a_browser(tmp_path, request):
-    page = write_html(network_of(0)[0], tmp_path / "page.html")
+    page = tmp_path / "page.html"
+    write_html(network_of(0)[0], page)
     code = "return arguments[1].map(s => Array.from(run(readNetwork(arguments[0]), s).scores))"
     with browser.browser() as driver:
         driver.get(page.as_uri())
@@ -256,7 +258,8 @@ def test_the_page_in_a_browser(tmp_path):
     for wanted in (is_image, is_row):
         seed = next(seed for seed in range(99) if wanted(network_of(seed)[0]))
         network, _ = network_of(seed)
-        page = write_html(network, tmp_path / f"{seed}.html")
+        page = tmp_path / f"{seed}.html"
+        write_html(network, page)
         with browser.browser() as driver:
             driver.get(page.as_uri())
             assert browser.complaints(driver) == []
@@ -272,7 +275,8 @@ def test_bits_of_a_filter_are_a_map(tmp_path):
     """Five filters of 3 x 3 stand in two rows, with gaps; bars begin at one place."""
     network = quantise(whole_network("average"))
     labels = ["a", "two words", "w" * 60, "d"]
-    page = write_html(replace(network, classes=labels), tmp_path / "page.html")
+    page = tmp_path / "page.html"
+    write_html(replace(network, classes=labels), page)
     with browser.browser() as driver:
         driver.get(page.as_uri())
         bits, pixels, wide = driver.execute_script(
@@ -300,7 +304,8 @@ def test_an_opened_image_is_seen_as_it_is(tmp_path):
     seed = next(seed for seed in range(99) if is_image(network_of(seed)[0]))
     network, _ = network_of(seed)
     channels, height, width = guess_image(network)
-    page = write_html(network, tmp_path / "page.html")
+    page = tmp_path / "page.html"
+    write_html(network, page)
     pixels = np.random.default_rng(0).integers(0, 200, (height, width, channels)).astype(np.uint8)
     Image.fromarray(pixels[..., 0] if channels == 1 else pixels).save(tmp_path / "same.png")
     Image.new("RGB", (4 * width, height), "white").save(tmp_path / "wide.png")
@@ -347,7 +352,8 @@ def test_a_page_cannot_be_broken_by_a_label(tmp_path):
     network, _ = network_of(4)
     evil = "</script><script>alert(1)</script>"
     object.__setattr__(network, "classes", [evil, *network.classes[1:]])
-    text = write_html(network, tmp_path / "p.html").read_text()
+    write_html(network, tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text()
     assert evil not in text
     data = re.search(r'id="network">(.*?)</script>', text).group(1)
     assert json.loads(data)["classes"][0] == evil

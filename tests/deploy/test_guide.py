@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zeroone import ZeroOneClassifier, quantise
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "embedded.md"
 
@@ -19,7 +19,7 @@ def test_the_program_of_the_guide(tmp_path):
     text = GUIDE.read_text(encoding="utf-8")
     (program,) = re.findall(r"^```c\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     compile_, check = re.findall(r"^    ((?:gcc|\./check) .*)$", text, re.MULTILINE)
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     X, X_test = digits.X.astype(np.uint8), digits.X_test.astype(np.uint8)
     network = quantise(ZeroOneClassifier((20,), epochs=2).fit(X, digits.y).network_)
     network.export("c", tmp_path / "digits.c")

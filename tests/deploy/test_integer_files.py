@@ -14,7 +14,7 @@ from safetensors import safe_open
 from integer_networks import random_network, random_samples, whole_network
 from model_files import rewritten
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy import IntegerNetwork, read_integers
 from zeroone.deploy.build import kernels
 from zeroone.deploy.files import pack, unpack
@@ -179,7 +179,7 @@ def test_hostile_headers(change, sentence, tmp_path):
 
 @pytest.mark.parametrize(("weights", "bits"), [("ternary", 2), ("binary", 1)])
 def test_few_values_take_few_bits(weights, bits, tmp_path):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     X, X_test = ((A * 255 / 16).astype(np.uint8) for A in (digits.X, digits.X_test))
     for hidden in ((64, 32), ("conv3x3:8:pad1:max2", 32)):
         settings = TrainSettings.from_options(hidden=hidden, epochs=5, weights=weights)

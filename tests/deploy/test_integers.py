@@ -6,7 +6,7 @@ import torch
 
 from integer_networks import SHAPES, whole_network
 from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.integer_form import Inputs, IntegerNetwork, Map, Stage
 from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
 from zeroone.nn.inputs import check_inputs
@@ -48,7 +48,7 @@ def test_inputs_become_bytes():
 @pytest.mark.parametrize("hidden", [(60, 40), ("conv3x3:8:pad1:max2", 40)])
 @pytest.mark.parametrize("kind", ["bytes", "numbers"])
 def test_trained_networks_keep_their_error(hidden, kind):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     X, X_test = (
         ((A * 255 / 16).astype(np.uint8) if kind == "bytes" else A)
         for A in (digits.X, digits.X_test)
@@ -65,7 +65,7 @@ def test_trained_networks_keep_their_error(hidden, kind):
 
 
 def test_a_classifier_ships():
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     clf = ZeroOneClassifier((30,), epochs=10, head="hardmax").fit(digits.X, digits.y)
     model = IntegerModel(quantise(clf.network_))
     assert isinstance(model.network.head, HardmaxMSE)

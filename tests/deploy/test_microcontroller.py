@@ -12,7 +12,7 @@ from benchmarks.pareto_models import make_layers
 from benchmarks.relu_int8 import quantised, scores_of, write_relu
 from integer_networks import random_network, random_samples
 from zeroone import ZeroOneClassifier, quantise
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.exporters.c import write_c
 
 pytestmark = pytest.mark.skipif(boards.why_not() is not None, reason=str(boards.why_not()))
@@ -34,7 +34,7 @@ def check(network, X, folder, cpu):
 @pytest.mark.parametrize("cpu", boards.CPUS)
 @pytest.mark.parametrize("name", HIDDEN)
 def test_trained_networks(name, cpu, tmp_path):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     X, X_test = digits.X.astype(np.uint8), digits.X_test.astype(np.uint8)
     options = {"weights": "ternary"} if name == "dense and ternary" else {"image_shape": (1, 8, 8)}
     model = ZeroOneClassifier(HIDDEN[name], epochs=2, **options).fit(X, digits.y)
@@ -60,7 +60,7 @@ def test_relu_networks_in_integers(skip, tmp_path):
     """The networks that ours are compared with: C as numpy, and close to the float network."""
     torch.manual_seed(0)
     layers = make_layers([64, 20, 20, 10])
-    X = load_embedded("digits").X_test.astype(np.uint8)[:100]
+    X = load_data("digits").X_test.astype(np.uint8)[:100]
     rounded = quantised(layers, X)
     write_relu(rounded, tmp_path, skip=skip)
     found = boards.run_on_board(tmp_path, X)

@@ -6,12 +6,12 @@ import torch
 
 from benchmarks.engines import engines
 from zeroone import TrainSettings, ZeroOneClassifier, load, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.exporters.c import size_of
 from zeroone.nn.scaling import Scaling
 from zeroone.utils.checks import InputError
 
-DIGITS = load_embedded("digits")
+DIGITS = load_data("digits")
 RGB = np.random.default_rng(0).integers(0, 256, (60, 3 * 6 * 5)).astype(np.uint8)
 
 

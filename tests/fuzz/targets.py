@@ -100,9 +100,8 @@ def record(folder: Path) -> Target:
     """The record of a run."""
     path = folder / "record.json"
     sizes = {"active_units": [4], "parameters": 30, "operations": {"macs": 8, "additions": 8}}
-    noise = {"part": "test", "levels": [0.0, 0.5], "errors": [0.1, 0.2]}
     stage = {"settings": {"hidden": [4], "validation": 0.1}, "seed": 0, "n_iter": 1}
-    stage["result"] = sizes | {"test_error": 0.1, "seconds": 0.5, "noise": noise}
+    stage["result"] = sizes | {"test_error": 0.1, "seconds": 0.5}
     content = stage | {
         **{"schema": SCHEMA, "kind": "training", "package": "0.2.0", "machine": {"cores": 2}},
         **{"status": "done", "reason": "all epochs", "plan": {"epochs": 1}, "initial": stage},

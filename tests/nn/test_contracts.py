@@ -9,13 +9,13 @@ from zeroone.analysis.counts import counts
 from zeroone.baselines import Activation, register_baseline
 from zeroone.baselines.activations import OneBit
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.exact.blocks import u_gap, u_step
 from zeroone.nn import Head, Pool, register_backbone, register_head, register_pool
 from zeroone.nn.functional import one_hot, step
 from zeroone.nn.layers import LayerPlan
+from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training.baselines import train_baseline
-from zeroone.training.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
 
 IMAGE = (1, 8, 8)
@@ -94,7 +94,7 @@ class MinPool(Pool):
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 @pytest.mark.parametrize("solver", ["stochastic", "exact"])

@@ -17,7 +17,7 @@ from zeroone import (
     quantise,
     to_torch,
 )
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import make_head
 from zeroone.nn.layers import LayerPlan
@@ -37,7 +37,7 @@ PLANS = {
 
 @pytest.mark.parametrize("take", [to_torch, quantise, compress])
 def test_only_networks_are_converted(take):
-    data = load_embedded("breast-cancer")
+    data = load_data("breast-cancer")
     classifier = ZeroOneClassifier((3,), epochs=1)
     for _ in range(2):
         with pytest.raises(InputError, match=r"not ZeroOneClassifier; of a fitted .* network_\.$"):
@@ -124,7 +124,7 @@ def test_a_network_on_a_body(tmp_path):
 
 
 def test_on_top_of_any_torch_model():
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     torch.manual_seed(0)
     backbone = nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten()

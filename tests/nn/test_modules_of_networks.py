@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from zeroone import IntegerModel, Network, Step, ZeroOneClassifier, from_torch, quantise, to_torch
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.heads import make_head
 from zeroone.nn.scaling import Scaling
@@ -18,7 +18,7 @@ from zeroone.optim import BCD
 
 @pytest.fixture(scope="module")
 def digits():
-    split = load_embedded("digits")
+    split = load_data("digits")
     return torch.from_numpy(split.X), torch.from_numpy(split.y)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from model_files import rewritten
 from zeroone import IntegerModel, TrainSettings, ZeroOneClassifier, load, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.heads import SoftmaxCE, make_head
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import INTEGERS
@@ -39,7 +39,7 @@ def test_probabilities_are_never_0_and_in_the_order_of_the_scores(dtype):
 
 
 def test_a_model_file_keeps_the_smoothing(tmp_path):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     run = train(digits.X, digits.y, TrainSettings.from_options(hidden=(20,), epochs=2))
     X, whole = digits.X_test, run.network
     path = whole.save(tmp_path / "m.safetensors")
@@ -58,7 +58,7 @@ def test_a_model_file_keeps_the_smoothing(tmp_path):
 
 @pytest.mark.parametrize("value", [1, -0.1, "x", None])
 def test_a_damaged_smoothing_is_refused(tmp_path, value):
-    data = load_embedded("breast-cancer")
+    data = load_data("breast-cancer")
     settings = TrainSettings.from_options(hidden=(3,), epochs=1)
     path = train(data.X, data.y, settings).network.save(tmp_path / "m.safetensors")
     rewritten(path, lambda header, _: header["head"].update(smoothing=value))
@@ -67,7 +67,7 @@ def test_a_damaged_smoothing_is_refused(tmp_path, value):
 
 
 def test_the_last_training_counts():
-    data = load_embedded("breast-cancer")
+    data = load_data("breast-cancer")
 
     def trained(start=None, **options):
         settings = TrainSettings.from_options(hidden=(5,), **options)
@@ -83,7 +83,7 @@ def test_the_last_training_counts():
 
 def test_probabilities_are_better_than_the_softmax():
     """On samples that the network has not seen; results/calibration.json has more."""
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     classifier = ZeroOneClassifier().fit(digits.X, digits.y)
     scores = classifier.network_.scores(digits.X_test)
     right = torch.from_numpy(digits.y_test)

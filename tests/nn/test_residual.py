@@ -11,7 +11,7 @@ from zeroone import TrainSettings, load
 from zeroone.analysis.counts import counts, parameters
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.layers import recent
 from zeroone.nn.scaling import Scaling
 from zeroone.training.baselines import train_baseline
@@ -169,7 +169,7 @@ def test_a_rival_has_the_same_shortcuts(normal):
 
 @pytest.mark.parametrize("activation", ["relu", "ste"])
 def test_rivals_learn_digits(activation):
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=DIGITS, epochs=3, batch=32)
     rival = BaselineSettings(activation, batch_norm=True, learning_rate=3e-3)
     model, record = train_baseline(data.X, data.y, rival, settings, test=data.test, image=(1, 8, 8))

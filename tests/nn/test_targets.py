@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from zeroone import TrainSettings, load, quantise, train
 from zeroone.analysis.metrics import error_rates
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.heads import HEADS, make_head
 from zeroone.nn.network import Network
 from zeroone.nn.targets import TargetScaling
@@ -95,7 +95,7 @@ def test_target_scaling_folds_into_the_last_layer(rng):
 
 @pytest.mark.parametrize("solver", ["stochastic", "exact"])
 def test_probabilities_of_one_class_are_its_label(solver):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     own = {"epochs": 2} if solver == "stochastic" else {"max_iter": 2}
     settings = TrainSettings.from_options(hidden=(20,), solver=solver, dtype="float64", **own)
     Y = np.eye(10)[digits.y]

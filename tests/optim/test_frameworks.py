@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from zeroone import ZeroOneClassifier, to_torch
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.optim import BCD
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -38,7 +38,7 @@ def test_lightning(tmp_path, monkeypatch):
 
 def test_a_network_of_ours_in_a_lightning_module(tmp_path):
     lightning = pytest.importorskip("lightning", reason="this needs lightning.")
-    split = load_embedded("digits")
+    split = load_data("digits")
     X, y = (torch.from_numpy(A) for A in (split.X, split.y))
     network = ZeroOneClassifier((30,), epochs=2).fit(split.X, split.y).network_
 

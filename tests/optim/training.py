@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn import Step
 from zeroone.optim import BCD
 
@@ -15,7 +15,7 @@ from zeroone.optim import BCD
 @functools.cache
 def digits(dtype=torch.float32):
     """Training and test images (n, 1, 8, 8) of one global spread, and their labels."""
-    split = load_embedded("digits")
+    split = load_data("digits")
     X, X_test = (torch.from_numpy(A).to(dtype).view(-1, 1, 8, 8) for A in (split.X, split.X_test))
     mean, spread = X.mean(), X.std()
     y, y_test = torch.from_numpy(split.y), torch.from_numpy(split.y_test)

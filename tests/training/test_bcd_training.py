@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from oracles import bcd_batch
 from zeroone import TrainSettings, ZeroOneClassifier, load, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.heads import HardmaxMSE, SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
@@ -193,7 +193,7 @@ def test_the_cheapest_units_leave():
 @pytest.mark.parametrize("weights", ["ternary", "binary"])
 @pytest.mark.parametrize("options", [{}, {"keep": 0.5}, {"lam": 0.05}], ids=str)
 def test_weights_of_few_values_train(weights, options):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(hidden=(60, 50), epochs=30, weights=weights, **options)
     run = train(digits.X, digits.y, settings, test=digits.test)
     assert run.record["result"]["test_error"] < 0.15
@@ -208,7 +208,7 @@ def test_weights_of_few_values_train(weights, options):
 
 def test_weights_of_few_values_keep_the_mean_of_their_inputs():
     """The bias makes up for the projection: on average, pre-activations stay what they were."""
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     scaling = Scaling.fit(torch.from_numpy(digits.X))
     network = Network.build((64,), [20], 10, SoftmaxCE(), scaling=scaling)
     trainer = BCDTrainer(network, StochasticSettings(weights="binary"), 10)
@@ -257,7 +257,7 @@ def test_the_state_is_all_that_the_next_batch_depends_on(options):
 
 
 def test_a_training_that_learned_nothing_says_so(monkeypatch, tmp_path):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(hidden=(8,), epochs=1)
     plain = train(digits.X, digits.y, settings)
     assert str(plain.status) == "completed"

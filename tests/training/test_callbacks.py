@@ -5,7 +5,7 @@ import torch
 from sklearn.base import clone
 
 from zeroone import Callback, CSVLogger, TrainSettings, ZeroOneClassifier, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.exact.solver import ExactBCD
 from zeroone.optim import BCD
 
@@ -14,7 +14,7 @@ SETTINGS = {"hidden": (30, 20), "epochs": 5, "batch": 100}
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 def run(digits, *callbacks, options=SETTINGS, **more):

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from zeroone import TrainSettings, ZeroOneClassifier, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.deploy.exporters.c import size_of
 from zeroone.training.flash import flash_of
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
 
-DIGITS = load_embedded("digits")
+DIGITS = load_data("digits")
 X, Y = DIGITS.X[:300].astype(np.uint8), DIGITS.y[:300]
 
 

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from zeroone import Callback, CSVLogger, TensorBoardLogger, ZeroOneClassifier
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.training import TrainSettings, train
 from zeroone.training.callbacks import flat_numbers
 
@@ -22,7 +22,7 @@ def read(path):
 
 
 def run(folder, *callbacks, **more):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(hidden=(9, 8), epochs=4, batch=200, keep=0.5)
     return train(digits.X, digits.y, settings, callbacks=callbacks, out=folder / "run", **more)
 

@@ -86,9 +86,7 @@ def test_a_body_is_not_lost_between_training_and_writing(data, tmp_path, monkeyp
         raise InputError("the disk is full.")
 
     where = (
-        "zeroone.training.pretraining.process._keep"
-        if moment == "before"
-        else "zeroone.training.runs.write_record"
+        "zeroone.pretraining._keep" if moment == "before" else "zeroone.training.runs.write_record"
     )
     with monkeypatch.context() as broken:
         broken.setattr(where, fail)

@@ -8,7 +8,7 @@ import oracles
 from residual_networks import DIGITS, batch, build
 from zeroone import Callback, TrainSettings, train
 from zeroone.analysis.counts import counts
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.functional import one_hot
 from zeroone.nn.network import Network
 from zeroone.training.stochastic_settings import StochasticSettings
@@ -52,7 +52,7 @@ def test_every_way_to_train_fits_a_few_images(options, normal, rng):
 
 
 def test_a_residual_convnet_learns_digits():
-    data = load_embedded("digits")
+    data = load_data("digits")
     settings = TrainSettings.from_options(hidden=DIGITS, epochs=3, batch=32)
     assert settings.hidden == DIGITS
     run = train(data.X, data.y, settings, test=data.test, image=(1, 8, 8))
@@ -67,7 +67,7 @@ def test_a_resumed_run_gives_the_same_bits(tmp_path, monkeypatch):
             if iteration == 3:
                 raise KeyboardInterrupt
 
-    data = load_embedded("digits")
+    data = load_data("digits")
     X, y = data.X[:300], data.y[:300]
     options = {"hidden": DIGITS, "epochs": 5, "batch": 50, "keep": 0.5}
     settings = TrainSettings.from_options(**options)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from zeroone import Callback, TrainSettings, load, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.training import checkpoint
 from zeroone.training.checkpoint import FILE
 
@@ -22,7 +22,7 @@ CHILD = """
 import os, signal, sys
 import torch
 from zeroone import Callback, TrainSettings, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 import zeroone.utils.storage as storage
 
 torch.set_num_threads(1)
@@ -51,7 +51,7 @@ if where == "write":
             die()
     storage.save_file = half
 
-data = load_embedded("digits")
+data = load_data("digits")
 train(data.X, data.y, TrainSettings.from_options(**settings), test=data.test,
       callbacks=[Killer()], out=out, resume=os.path.exists(os.path.join(out, "state.safetensors")))
 """
@@ -59,7 +59,7 @@ train(data.X, data.y, TrainSettings.from_options(**settings), test=data.test,
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 def killed(out, where, moment):

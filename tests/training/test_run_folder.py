@@ -6,7 +6,7 @@ import pytest
 
 from bar_images import IMAGE, Interrupt, bars, train_both
 from zeroone import Callback, TrainSettings, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.utils.checks import InputError
 from zeroone.utils.storage import locked
 
@@ -14,7 +14,7 @@ SETTINGS = TrainSettings.from_options(hidden=(6,), epochs=2, batch=600)
 
 
 def run(out, **more):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     return train(digits.X, digits.y, SETTINGS, out=out, **more)
 
 

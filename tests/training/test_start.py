@@ -3,7 +3,7 @@
 import pytest
 
 from zeroone import Callback, IntegerModel, TrainSettings, ZeroOneClassifier, quantise, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
@@ -16,7 +16,7 @@ def settings(**options):
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroone import Callback, TrainSettings, load, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.nn.scaling import Scaling
 from zeroone.training.epochs import BatchPlan
 from zeroone.training.text_progress import Lines
@@ -17,7 +17,7 @@ from zeroone.utils.parallel import Share
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_embedded("digits")
+    return load_data("digits")
 
 
 EXACT = {"solver": "exact", "head": "hardmax"}

@@ -6,7 +6,7 @@ import torch
 
 from elsewhere import DEVICE, Elsewhere
 from zeroone import Callback, TrainSettings, ZeroOneClassifier, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.utils.checks import InputError
 from zeroone.utils.device import find_device
@@ -25,7 +25,7 @@ class Look(Callback):
 
 
 def trained(options, **arguments):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(**options)
     arguments = {"test": (digits.X_test, digits.y_test), "image": (1, 8, 8)} | arguments
     return train(digits.X, digits.y, settings, **arguments)
@@ -58,7 +58,7 @@ def test_the_same_numbers_elsewhere(options):
 
 
 def test_weights_and_a_trained_start_elsewhere():
-    heavy = np.linspace(0.5, 2, len(load_embedded("digits").y))
+    heavy = np.linspace(0.5, 2, len(load_data("digits").y))
     options = {"hidden": (16,), "epochs": 3, "lam": 0.5}
     here = trained(options, sample_weight=heavy)
     further = trained(options, start=here.network)
@@ -84,7 +84,7 @@ def test_a_run_may_go_on_elsewhere(solver, tmp_path):
 
 
 def test_a_network_elsewhere_predicts():
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     network = trained({"hidden": (16,), "epochs": 1}).network
     wanted = network.predict(digits.X_test)
     with Elsewhere():
@@ -128,7 +128,7 @@ def swapping():
 @pytest.mark.usefixtures("swapping")
 def test_pretraining_elsewhere(tmp_path):
     """Adam, the features and the layers on them."""
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     runs = []
     for device in ("cpu", str(DEVICE)):
         settings = TrainSettings.from_options(hidden=(16,), epochs=1, device=device)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import rank
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.data.shards import shard, write_shards
 from zeroone.utils import parallel
 from zeroone.utils.checks import InputError
@@ -72,7 +72,7 @@ def run_ranks(size, jobs, folder):
 def made(tmp_path_factory):
     """All jobs by one rank, by two and by four: processes are slow to start."""
     folder = tmp_path_factory.mktemp("ranks")
-    shard(load_embedded("digits"), folder / "even", 5)
+    shard(load_data("digits"), folder / "even", 5)
     uneven(folder / "uneven")
     jobs = {name: job | {"batches": 50, "batch": 64} for name, job in BATCHES.items()}
     jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
@@ -95,7 +95,7 @@ def made(tmp_path_factory):
 
 
 def uneven(folder, cuts=(0, 20, 700, 705, 1400, 1437)):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     pieces = ((digits.X[a:b], digits.y[a:b]) for a, b in pairwise(cuts))
     write_shards(pieces, folder, test=digits.test, image=digits.shape)
 
@@ -163,7 +163,7 @@ DIFFERENCES = {
 
 def test_ranks_that_would_not_train_alike_are_refused(tmp_path):
     """In the same sentence by all ranks, and nothing is written."""
-    shard(load_embedded("digits"), tmp_path / "even", 5)
+    shard(load_data("digits"), tmp_path / "even", 5)
     uneven(tmp_path / "uneven")
     jobs = {}
     for name, (other, _) in DIFFERENCES.items():

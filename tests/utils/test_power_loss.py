@@ -6,7 +6,7 @@ import pytest
 
 from power_loss import Recorder, aftermaths, restore
 from zeroone import Callback, TrainSettings, load, train
-from zeroone.data.embedded import load_embedded
+from zeroone.data.load import load_data
 from zeroone.utils import storage
 from zeroone.utils.storage import write_json
 
@@ -14,7 +14,7 @@ SETTINGS = {"hidden": (3,), "epochs": 2, "batch": 30}
 
 
 def run(out, seed=0, **more):
-    digits = load_embedded("digits")
+    digits = load_data("digits")
     settings = TrainSettings.from_options(**SETTINGS, seed=seed)
     return train(digits.X[:60], digits.y[:60], settings, out=out, **more)
 

@@ -13,12 +13,12 @@ from zeroone.deploy import quantise
 from zeroone.deploy.exporters.c import size_of
 from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
 from zeroone.nn.heads import HEADS
+from zeroone.pretraining import FOLDER as PRETRAINED
 from zeroone.pretraining import PretrainingSettings, train_on_backbone
 from zeroone.training import Callback, CSVLogger, Run, TensorBoardLogger, TrainSettings
 from zeroone.training import train as train_network
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import RECORD
-from zeroone.training.pretraining.process import FOLDER as PRETRAINED
 from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.parallel import restarts, together
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeroone.data.registry import REGISTRY, DataSet, register_data_set
+from zeroone.data.registry import DataSet, register_data_set
 from zeroone.data.splits import Split, stratified_cut
-from zeroone.utils.checks import one_of
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one fixed split, so that every run reports on the same test samples
@@ -34,13 +33,5 @@ class Embedded(DataSet):
         return "scikit-learn"
 
 
-DIGITS = register_data_set(Embedded("digits", "load_digits", (1, 8, 8)))
-BREAST_CANCER = register_data_set(Embedded("breast-cancer", "load_breast_cancer"))
-
-
-EMBEDDED = (DIGITS.name, BREAST_CANCER.name)
-
-
-def load_embedded(name: str) -> Split:
-    """Load "digits" or "breast-cancer"."""
-    return REGISTRY[one_of("data set", name, EMBEDDED)].load()
+register_data_set(Embedded("digits", "load_digits", (1, 8, 8)))
+register_data_set(Embedded("breast-cancer", "load_breast_cancer"))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from zeroone.data.registry import REGISTRY
 from zeroone.data.shards import is_sharded, load_shards
 from zeroone.data.splits import Split
-from zeroone.nn.labels import is_real_text, refuse_continuous
+from zeroone.nn.labels import is_text, refuse_continuous
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError, check_file, nearest, need_extra
 from zeroone.utils.storage import is_folder
@@ -130,7 +130,7 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         with np.load(check_file(path, "data file"), allow_pickle=False) as file:
             names = list(file.files)
             arrays = {key: file[key] for key in ARRAYS if key in names}
-        if not all(isinstance(A, np.ndarray) and is_real_text(A) for A in arrays.values()):
+        if not all(isinstance(A, np.ndarray) and is_text(A) for A in arrays.values()):
             raise ValueError
     except InputError:
         raise

@@ -23,7 +23,7 @@ def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[C
         if np.abs(labels).max(initial=0) >= 1 / np.finfo(labels.dtype).eps:
             raise InputError(f"y holds numbers that {labels.dtype} rounds: give them as strings.")
         labels = labels.astype(np.float64)
-    if not is_real_text(labels):
+    if not is_text(labels):
         raise InputError("a label is not text that a file can hold (UTF-8): rename it.")
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
@@ -75,19 +75,11 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
     return torch.tensor(found, dtype=torch.long)
 
 
-def is_real_text(array: NDArray[Any]) -> bool:
-    """Tell whether text of a file is made of characters; other arrays pass."""
-    if array.dtype.kind != "U" or not array.dtype.itemsize:
-        return True
-    code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
-    codes = np.ascontiguousarray(array).reshape(-1).view(code)
-    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
-
-
-def is_text(label: Any) -> bool:
-    """Return whether a label can be encoded as UTF-8; a lone surrogate cannot."""
+def is_text(labels: Any) -> bool:
+    """Tell whether text is made of characters that a file can hold (UTF-8); numbers pass."""
+    array = np.asarray(labels)
     try:
-        str(label).encode()
-    except UnicodeEncodeError:
+        "".join(array.ravel().tolist() if array.dtype.kind == "U" else []).encode()
+    except (ValueError, SystemError):  # a lone surrogate; beyond the last character
         return False
     return True

@@ -208,13 +208,6 @@ def check_skips(plans: Sequence[LayerPlan]) -> None:
             )
 
 
-def check_layers(plans: Sequence[LayerPlan], image: Shape | None) -> None:
-    """Refuse convolutions that samples of this shape do not fit, before anything else is done."""
-    if plans and plans[0].kernel:
-        with torch.device("meta"):  # which holds no numbers
-            build_layers(plans, check_image(image), lambda n, m, bias, _: torch.empty(n, m + bias))
-
-
 def check_image(shape: Shape | None) -> Shape:
     """Require the shape of images, which convolutions need."""
     if shape is None or len(shape) != 3:

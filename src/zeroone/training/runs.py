@@ -21,14 +21,13 @@ from zeroone.nn.operators import Shape
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import MODEL, RECORD, Checkpoint, open_checkpoint
 from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.features import Features
 from zeroone.training.flash import within_flash
 from zeroone.training.loop import Status
 from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
 from zeroone.training.trainers import PROBE, BCDTrainer
-from zeroone.training.training_data import Labelled, TrainingData, as_arrays
+from zeroone.training.training_data import Features, Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team

@@ -228,13 +228,13 @@ class BCDTrainer(ModuleTrainer):
 
     def state(self) -> dict[str, Tensor]:
         """Return everything the next batch depends on."""
-        links = {_place(i): link.operator.weight for i, link in enumerate(self.model.links)}
+        links = {f"W{i}": link.operator.weight for i, link in enumerate(self.model.links)}
         return links | {"optimizer": as_bytes(self.optimizer.state_dict())}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``, with the units that were left then."""
         network = self.network
-        weights = [state[_place(i)].to(network.device) for i in range(len(network.links))]
+        weights = [state[f"W{i}"].to(network.device) for i in range(len(network.links))]
         units = [len(W) for W in weights[: len(network.layers)]]
         widths = [network.operators[0].n_in, *units[:-1]]  # of what feeds each layer
         for link, W in zip(network.links, weights, strict=True):
@@ -243,10 +243,6 @@ class BCDTrainer(ModuleTrainer):
         self._build()
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
         self.bits = self._bits()
-
-
-def _place(i: int) -> str:
-    return f"W{i}"
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:

@@ -14,15 +14,16 @@ from torch import Tensor
 from zeroone.data.shards import Shards
 from zeroone.data.splits import stratified_cut
 from zeroone.data.torch_datasets import Samples, is_torch_data, read_samples
+from zeroone.nn.backbones import Backbone
 from zeroone.nn.heads import HEADS, Head
 from zeroone.nn.inputs import check_rows, check_weights, check_width
 from zeroone.nn.labels import ClassLabel
 from zeroone.nn.layers import LayerPlan, check_image
+from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets, TargetScaling
 from zeroone.training.augment import AUGMENTATIONS, Augment, name_of
-from zeroone.training.features import Features
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.stochastic_settings import LEAST_BATCH
 from zeroone.training.text_progress import Lines
@@ -116,6 +117,29 @@ class Subset:
         if self.sample_weight is not None:
             digest.update(self.sample_weight.numpy().tobytes())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Features:
+    """A network with a trained backbone, and the backbone's outputs for all inputs."""
+
+    network: Network
+    train: NDArray[Any]
+    test: NDArray[Any] | None
+    record: dict[str, Any]  # of the pretraining
+    views: Sequence[NDArray[Any]] = ()  # of augmented versions of the training inputs
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the record of a run on these features says about the pretraining."""
+        summary = {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
+        return summary | ({"views": len(self.views)} if self.views else {})
+
+    def backbone(self, scaling: Scaling) -> Backbone:
+        """Return the backbone, for a network whose layers take features with this scaling."""
+        backbone = self.network.backbone
+        assert backbone is not None
+        return Backbone(backbone.name, backbone.image, backbone.layers, scaling)
 
 
 @dataclass(frozen=True)

@@ -58,22 +58,20 @@ class Team:
 
     def total(self, *numbers: float) -> list[float]:
         """Sum numbers over the ranks, in double precision."""
-        return self._of_all(self.sum_, numbers)
+        return self._of_all("SUM", numbers)
 
     def largest(self, *numbers: float) -> list[float]:
         """Find the largest of each number over the ranks."""
-        return self._of_all(self.largest_, numbers)
+        return self._of_all("MAX", numbers)
 
     def _reduce(self, how: str, *tensors: Tensor) -> None:
         for tensor in tensors if self.size > 1 else ():
             op = getattr(distributed.ReduceOp, how)
             self.listen(partial(distributed.all_reduce, tensor, op=op))
 
-    def _of_all(self, reduce: Callable[[Tensor], None], numbers: tuple[float, ...]) -> list[float]:
-        if self.size == 1:
-            return list(numbers)
+    def _of_all(self, how: str, numbers: tuple[float, ...]) -> list[float]:
         tensor = torch.tensor(numbers, dtype=torch.float64)
-        reduce(tensor)
+        self._reduce(how, tensor)
         return [float(number) for number in tensor]
 
     def joined(self, own: Tensor, rows: Tensor, n: int) -> Tensor:

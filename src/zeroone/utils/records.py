@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -14,43 +15,69 @@ import numpy as np
 import torch
 
 from zeroone.utils.checks import InputError, is_number
-from zeroone.utils.schema import Maybe, find_fault, is_count, is_error, is_share, parse_json
-from zeroone.utils.storage import write_json
+from zeroone.utils.storage import parse_json, write_json
 from zeroone.version import __version__
 
 SCHEMA = 1
 
+
+def fits(value: Any, form: Any) -> bool:
+    """Tell whether a value that was read has its form.
+
+    A form is a type; a function that accepts a value; ``[form]`` for a list of any length; or
+    ``{name: form}`` for a dict with at least these entries, where a missing one counts as None.
+    """
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(fits(value.get(k), form[k]) for k in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(fits(item, form[0]) for item in value)
+    return bool(isinstance(value, form) if isinstance(form, type) else form(value))
+
+
+def maybe(form: Any) -> Callable[[Any], bool]:
+    """Return the form of an entry that may also be None or missing."""
+    return lambda value: value is None or fits(value, form)
+
+
+def is_share(value: Any) -> bool:
+    """Tell whether a value is a number between 0 and 1."""
+    return is_number(value) and 0 <= value <= 1
+
+
+def is_error(value: Any) -> bool:
+    """Tell whether a value is an error: of numbers, 1 - R^2, it may exceed 1."""
+    return is_number(value) and value >= 0
+
+
+def is_count(value: Any) -> bool:
+    """Tell whether a value is a whole number that counts something."""
+    return type(value) is int and 0 <= value <= 10**15
+
+
 # What the record of a training holds at least; commands show it.
-NUMBER, SHARE = Maybe(is_number), Maybe(is_share)
-PARTS = ("train", "validation", "test")
-ERRORS = {f"{part}{top5}_error": Maybe(is_error) for part in PARTS for top5 in ("", "_top5")}
+NUMBER = maybe(is_number)
+ERRORS = {f"{part}_error": maybe(is_error) for part in ("train", "validation", "test")}
 RESULT = ERRORS | {
     "active_units": [is_count],
     "parameters": is_count,
     "operations": {"macs": is_count, "additions": is_count},
     "seconds": is_number,
-    "noise": Maybe({"part": str, "levels": [is_number], "errors": [is_error]}),
 }
 PRETRAINING = {"settings": dict, "seed": is_count, "n_iter": is_count, "result": RESULT}
 ENTRY = ERRORS | {
     "iteration": is_count,
     **dict.fromkeys(("loss", "F", "sparsity", "ridge", "coupling", "activation"), NUMBER),
-    "active_units": Maybe([is_count]),
-    "flipped": Maybe([SHARE]),
+    "active_units": maybe([is_count]),
+    "flipped": maybe([maybe(is_share)]),
 }
 TRAINING = PRETRAINING | {
     "machine": dict,
     "status": str,
     "reason": str,
-    "data": {
-        "name": Maybe(str),
-        "features": Maybe(is_count),
-        "samples": {...: is_count},
-        "sha256": Maybe({...: str}),
-    },
-    "settings": {"validation": SHARE},
-    "plan": Maybe({...: is_count}),
-    "initial": Maybe(PRETRAINING),
+    "data": {"name": maybe(str), "samples": dict, "sha256": maybe(dict)},
+    "settings": {"validation": maybe(is_share)},
+    "plan": maybe(dict),
+    "initial": maybe(PRETRAINING),
     "history": [ENTRY],
 }
 
@@ -62,7 +89,7 @@ def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]
         "kind": kind,
         "package": __version__,
         "commit": commit(),
-        "code": code(),
+        "code": source(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "seed": seed,
@@ -87,27 +114,9 @@ def read_record(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a readable record.") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a record of this version of zeroone.")
-    if (fault := find_fault(record, TRAINING)) is None and not _is_consistent(record):
-        fault = "history or result"
-    if fault is not None:
-        raise InputError(
-            f"{path} is not the whole record of a training run: {fault} is missing or of another "
-            f"form."
-        )
+    if not (fits(record, TRAINING) and record["history"]):
+        raise InputError(f"{path} is not the whole record of a training run.")
     return record
-
-
-def _is_consistent(record: dict[str, Any]) -> bool:
-    """Whether iterations are counted, and errors in noise belong to a part and their levels."""
-    numbers = [entry["iteration"] for entry in record["history"]]
-    noise = record["result"].get("noise")
-    return bool(numbers == list(range(len(numbers))) and numbers) and (
-        noise is None
-        or (
-            noise["part"] in record["data"]["samples"]
-            and len(noise["errors"]) == len(noise["levels"])
-        )
-    )
 
 
 def machine() -> dict[str, Any]:
@@ -133,18 +142,9 @@ def commit() -> str | None:
     return head + ("+" if changed else "")
 
 
-def code() -> str | None:
-    """Name the state of the package's own files, which other files do not change."""
-    here = Path(__file__).parents[1]
-    top = _git(here, "rev-parse", "--show-prefix").rstrip("/")
-    tree = _git(here, "rev-parse", f"HEAD:{top}") if top else ""
-    changed = _git(here, "status", "--porcelain", "--", ".")
-    return tree + ("+" if changed else "") if tree else None
-
-
 @cache
 def source() -> str:
-    """Return a fingerprint of the package's files, for a comparison with another copy of it."""
+    """Return a fingerprint of the package's own files, which other files do not change."""
     here, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(path for path in here.rglob("*") if path.suffix in (".py", ".c", ".h")):
         content = path.read_bytes()

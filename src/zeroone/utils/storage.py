@@ -18,13 +18,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from zeroone.utils.checks import InputError, check_file
-from zeroone.utils.schema import parse_json
 
 MODEL = "zeroone"  # the key of the header in a safetensors file of that kind
 INTEGERS = "zeroone-integers"
 STATE = "zeroone-state"
 LOCK = ".lock"  # the file in a folder that one process locks
 TEMPORARY = ".tmp"
+DEEPEST = 50  # levels of JSON; what is written here has fewer
 WHAT = {MODEL: "model", INTEGERS: "model of integers", STATE: "training state"}
 
 
@@ -155,6 +155,25 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON that is not nested too deeply to work with.
+
+    Raises:
+        ValueError: it is, or the text is no JSON.
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [content]
+    for _ in range(DEEPEST):
+        nested = [item for item in level if isinstance(item, dict | list)]
+        level = [x for item in nested for x in (item.values() if isinstance(item, dict) else item)]
+    if level:
+        raise ValueError("nested too deeply")
+    return content
 
 
 def write_json(path: Path, content: dict[str, Any]) -> Path:

@@ -23,14 +23,8 @@ from zeroone.version import __version__
 
 
 @register_exporter("html", suffix=".html", takes_image=True)
-def export_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> list[str]:
-    """Write a page to draw on."""
-    write_html(network, path, image)
-    return [f"{path}: open it in a browser, {path.stat().st_size:,} bytes"]
-
-
-def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> Path:
-    """Write the page.
+def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) -> list[str]:
+    """Write a page to draw on.
 
     ``image`` holds the channels, height and width of a sample, or () if samples are no images; None
     guesses.
@@ -61,7 +55,7 @@ def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) 
     )
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    return path
+    return [f"{path}: open it in a browser, {path.stat().st_size:,} bytes"]
 
 
 def describe(network: IntegerNetwork) -> dict[str, Any]:

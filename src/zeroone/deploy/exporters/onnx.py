@@ -17,24 +17,18 @@ IR_VERSION = 8  # of ONNX 1.12, which introduced this opset
 
 
 @register_exporter("onnx", suffix=".onnx")
-def export_onnx(network: IntegerNetwork, path: Path) -> list[str]:
-    """Write an ONNX model."""
-    write_onnx(network, path)
+def write_onnx(network: IntegerNetwork, path: Path) -> list[str]:
+    """Write a checked model that maps ``inputs`` to int32 ``scores`` and the index ``class``."""
+    model = make_model(network)
+    need_extra("onnx", "onnx").checker.check_model(model, full_check=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
     kind = "uint8" if network.inputs.are_bytes else "float32"
     return [
         f"{path}: ONNX, opset {OPSET}, {path.stat().st_size:,} bytes",
         f"input: inputs, {kind}, (samples, {network.n_features}); outputs: scores, int32, "
         f"(samples, {len(network.classes)}), and class, int64, (samples)",
     ]
-
-
-def write_onnx(network: IntegerNetwork, path: Path) -> Path:
-    """Write a checked model that maps ``inputs`` to int32 ``scores`` and the index ``class``."""
-    model = make_model(network)
-    need_extra("onnx", "onnx").checker.check_model(model, full_check=True)
-    with replacing(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
-    return path
 
 
 def make_model(network: IntegerNetwork) -> Any:
