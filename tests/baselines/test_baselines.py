@@ -71,7 +71,7 @@ def test_a_blow_up_in_the_last_update_is_seen():
 
 
 def test_noise_on_inputs_is_trained_with():
-    data = load_embedded("digits")
+    data = load_data("digits")
     weights, records = [], []
     for noise in (0.0, 0.3, 0.3):
         few = {"hidden": (5,), "epochs": 1, "batch": 500, "input_noise": noise}
