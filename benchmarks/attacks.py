@@ -45,18 +45,17 @@ class Victim:
             steps: whether hidden units are 0/1 steps.
 
         """
-        scaling, first = model.scaling, model.operators[0]
+        scaling, operators = model.scaling, [link.operator for link in model.links]
         used = slice(None) if scaling.taken is None else scaling.taken
         scale = scaling.scale.double().expand_as(scaling.centre)[used]
-        W = first.linear.double() / scale
+        W = operators[0].linear.double() / scale
         offsets = [
-            op.weight.new_zeros(op.n_out) if op.offset is None else op.offset
-            for op in model.operators
+            op.weight.new_zeros(op.n_out) if op.offset is None else op.offset for op in operators
         ]
         whole = W.new_zeros(len(W), len(scaling.centre))
         whole[:, used] = 255 * W
         biases = [(offsets[0].double() - W @ scaling.centre.double()[used]).float()]
-        weights = [whole.float(), *(op.linear.clone() for op in model.operators[1:])]
+        weights = [whole.float(), *(op.linear.clone() for op in operators[1:])]
         victim = cls(weights, biases + [b.clone() for b in offsets[1:]], steps, [])
         victim.scales = [u.std(dim=0).clamp_min(1e-6) for u in victim.pre_activations(X)[:-1]]
         return victim

@@ -13,7 +13,7 @@ import pytest
 
 from zeroone import TrainSettings, train
 from zeroone.cli import app
-from zeroone.data.embedded import DIGITS, Embedded
+from zeroone.data.embedded import Embedded
 from zeroone.data.load import load_data
 from zeroone.data.registry import REGISTRY
 
@@ -44,7 +44,7 @@ def test_pages_run(page, command, tmp_path, monkeypatch):
     """
     monkeypatch.setattr("zeroone.training.epochs.LEAST_BATCHES", 1)
     for name in ("digits", "mnist"):
-        monkeypatch.setitem(REGISTRY, name, FewDigits(name, DIGITS.loader, DIGITS.shape))
+        monkeypatch.setitem(REGISTRY, name, FewDigits(name, "load_digits", (1, 8, 8)))
     text = page.read_text(encoding="utf-8")
     prepare(tmp_path, text)
     rng = np.random.default_rng(0)

@@ -24,6 +24,8 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.records import SCHEMA, source
 from zeroone.utils.storage import locked, make_folder, remove_leftovers
 
+FIXED = {"exact.step_fraction": 0.99}  # former settings in records, with the value that stayed
+
 STORE = ".store"  # backbones and the states of unfinished runs
 Event = Progress | Ended
 Record = dict[str, Any]
@@ -194,8 +196,10 @@ def _other_setting(run: Run, record: Record) -> str | None:
     """Say in which setting a record differs from its run, if so."""
     then, now = _flat(record["settings"]), _flat(run.describe())
     for name in sorted(now.keys() | then.keys()):
-        if name not in then and not now[name]:
-            continue  # older than the setting, which is off
+        if (name not in then and not now[name]) or (
+            name in FIXED and then.get(name) == FIXED[name]
+        ):
+            continue  # older than the setting, which is off; or a setting that is fixed by now
         if then.get(name) != now.get(name):
             return (
                 f"was made with {name}={then.get(name)!r}, not {now.get(name)!r}: take another "

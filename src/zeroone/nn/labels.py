@@ -78,8 +78,8 @@ def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samp
 def is_text(labels: Any) -> bool:
     """Tell whether text is made of characters that a file can hold (UTF-8); numbers pass."""
     array = np.asarray(labels)
-    try:
-        "".join(array.ravel().tolist() if array.dtype.kind == "U" else []).encode()
-    except (ValueError, SystemError):  # a lone surrogate; beyond the last character
-        return False
-    return True
+    if array.dtype.kind != "U" or not array.dtype.itemsize:
+        return True
+    code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+    codes = np.ascontiguousarray(array).reshape(-1).view(code)
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()

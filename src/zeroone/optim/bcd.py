@@ -111,7 +111,7 @@ class BCD(Optimizer):
         self.total_steps = None if total_steps is None else count("total_steps", total_steps)
         self.k = 0  # batches done
         self.observed = 0  # those of them that were observed
-        self.window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
+        self._window, self.adam_lr = positive("window", window), positive("adam_lr", adam_lr)
         self.balance = balance
         self.model = inner_model(model)
         layers = find_layers(self.model)
@@ -160,6 +160,18 @@ class BCD(Optimizer):
                 block.dead = empty
         if self.removal is not None:
             self.removal.widths.update(widths)
+
+    @property
+    def window(self) -> float:
+        """The window at the start of the training; ``Step.window`` is the one that has fallen."""
+        return self._window
+
+    @window.setter
+    def window(self, value: float) -> None:
+        wider = float(positive("window", value)) / self._window
+        self._window = float(value)
+        for step in self.observer.steps.values():
+            step.window.mul_(wider)
 
     @property
     def left(self) -> float:

@@ -18,7 +18,14 @@ SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
-    """A group of parameters with its settings; says why schedulers find no learning rate."""
+    """A group of parameters with its settings, which are checked whenever they change."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in ("params", "param_names", "adam"):
+            changed = dict(self) | {key: value}
+            check_group(changed)
+            value = changed[key]
+        super().__setitem__(key, value)
 
     def __missing__(self, key: str) -> Any:
         if key in ("lr", "initial_lr"):
@@ -64,8 +71,8 @@ def check_group(group: dict[str, Any]) -> None:
     for key in group.keys() - {"params", "adam", *SETTINGS}:
         raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
     for name in ("move", "head_step"):
-        group[name] = not_negative(name, group[name])
-    group["damping"] = positive("damping", group["damping"])
+        dict.__setitem__(group, name, float(not_negative(name, group[name])))
+    dict.__setitem__(group, "damping", float(positive("damping", group["damping"])))
     check_weights(group["weights"], group["density"])
 
 

@@ -1,6 +1,7 @@
 """Train a baseline on the same data, batches and schedule as a 0/1 network, by Adam."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,10 @@ class AdamTrainer(ModuleTrainer):
         """Take one step of Adam, at a rate that may rise first and then falls linearly to 0."""
         self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * self._share_of_rate()
         self.module.train()
-        with torch.autocast(V0.device.type, torch.bfloat16, enabled=self.settings.bf16):
+        bf16 = (
+            torch.autocast(V0.device.type, torch.bfloat16) if self.settings.bf16 else nullcontext()
+        )
+        with bf16:
             scores = super().update(V0, y, rng, weights, share).float()
         self.module.eval()
         self.k += 1

@@ -15,7 +15,14 @@ from torch import Tensor
 from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import ALONE, Team
-from zeroone.utils.storage import STATE, locked, make_folder, read_tensors, write_tensors
+from zeroone.utils.storage import (
+    STATE,
+    locked,
+    make_folder,
+    read_tensors,
+    remove_leftovers,
+    write_tensors,
+)
 from zeroone.version import __version__
 
 STATE_VERSION = 5
@@ -120,6 +127,8 @@ def open_checkpoint(
     with lock_for(team, checkpoint.path.parent) as folder:
         with team.agree():
             if team.is_first:
+                for name in (RECORD, MODEL, FILE):
+                    remove_leftovers(folder / name)
                 check_folder(folder, resume=resume, overwrite=overwrite)
         yield checkpoint
 
