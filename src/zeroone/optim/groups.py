@@ -12,6 +12,7 @@ from zeroone.utils.checks import InputError, not_negative, one_of, positive, sha
 
 LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
+RATES = ("lr", "initial_lr")  # which schedulers look for
 SETTINGS = ("move", "head_step", "damping", "weights", "density")  # of a group
 # The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
@@ -21,6 +22,8 @@ class Group(dict[str, Any]):
     """A group of parameters with its settings, which are checked whenever they change."""
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if key in RATES:
+            self.__missing__(key)
         if key not in ("params", "param_names", "adam"):
             changed = dict(self) | {key: value}
             check_group(changed)
@@ -28,7 +31,7 @@ class Group(dict[str, Any]):
         super().__setitem__(key, value)
 
     def __missing__(self, key: str) -> Any:
-        if key in ("lr", "initial_lr"):
+        if key in RATES:
             raise InputError(
                 "BCD has no learning rate to schedule: its steps fall over total_steps by "
                 "themselves, and a group's move and head_step may be changed at any time."
