@@ -226,8 +226,9 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
             axis.set_xlabel(title)
             axis.grid(alpha=0.3)
         line[0].set_ylabel(f"{record['settings']['data']}: test error, %")
-    for axis in axes[:, :2].flat:
+    for axis in axes[:, 0]:
         axis.set_xscale("log")
+        axis.set_xticks([10, 30, 100, 300], labels=["10", "30", "100", "300"])
     axes[0, 0].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=80)
