@@ -18,7 +18,7 @@ SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
-    """A group of parameters with its settings; says why schedulers find no learning rate."""
+    """A group of parameters with its settings, which are checked; it has no learning rate."""
 
     def __missing__(self, key: str) -> Any:
         if key in ("lr", "initial_lr"):
@@ -27,6 +27,10 @@ class Group(dict[str, Any]):
                 "themselves, and a group's move and head_step may be changed at any time."
             )
         raise KeyError(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        check_group({**self, key: value})
+        super().__setitem__(key, value)
 
 
 def inner_model(model: nn.Module) -> nn.Module:
@@ -94,6 +98,8 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
+        if not isinstance(group, dict) or "params" not in group:
+            raise InputError("each of the groups is a dict of params and their settings.")
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
