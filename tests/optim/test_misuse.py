@@ -185,7 +185,31 @@ def test_inputs_that_are_no_numbers_do_not_pass_unnoticed(at):
             train_batch(model, bcd, broken if k == at else X, y)
 
 
+def test_a_batch_without_samples():
+    X, y = problem()
+    model = seeded(mlp)
+    with refused("a batch without samples reached 0"):
+        train_batch(model, BCD(model, 10), X[:0], y[:0])
+
+
 # --- settings
+
+
+def test_settings_that_cannot_be_are_refused_later_too():
+    bcd = BCD(seeded(mlp), 10)
+    with refused("takes its groups when it is made"):
+        bcd.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+    with refused("no learning rate to schedule"):
+        bcd.param_groups[0]["lr"] = 0.1
+    with refused("move must be zero or a positive number"):
+        bcd.param_groups[0]["move"] = -0.1
+    assert bcd.param_groups[0]["move"] == 0.08
+
+
+@pytest.mark.parametrize("groups", [[{"move": 0.1}], {"move": 0.1}])
+def test_groups_without_parameters(groups):
+    with refused("a dict of params and their settings"):
+        BCD(seeded(mlp), 10, groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -386,3 +410,13 @@ def test_observed_batches_are_let_go():
         assert not any(seen() for seen in kept)
     finally:
         gc.enable()
+
+
+def test_a_model_that_is_converted_after_its_bcd():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    train_batch(model, bcd, X, y)
+    model.double()
+    with refused("0 is torch.float64 on cpu now, and was torch.float32 on cpu"):
+        train_batch(model, bcd, X.double(), y)

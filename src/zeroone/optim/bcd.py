@@ -48,7 +48,11 @@ class BCD(Optimizer):
 
     # Optimizer wraps some methods. On their first call the wrappers import torch's compiler, which
     # takes a second of CPU time. The plain functions do the same without it.
-    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters; only the constructor may do so."""
+        if hasattr(self, "blocks"):
+            raise InputError("BCD takes its groups when it is made: BCD(model, n, groups=[...]).")
+        inspect.unwrap(Optimizer.add_param_group)(self, param_group)
 
     def __init__(
         self,
@@ -197,6 +201,8 @@ class BCD(Optimizer):
             raise InputError(f"total_steps={self.total_steps} batches are done.")
         if all(p.grad is None for group in self.param_groups for p in group["params"]):
             raise InputError("step() needs gradients: call backward() on the loss first.")
+        for block in self.blocks.values():
+            block.check_same_place()
         if self.observer.attached:
             self._take_in()
         for block in self.blocks.values():
@@ -223,6 +229,8 @@ class BCD(Optimizer):
         self._check_seen()
         hidden = self.observer.below_a_step()
         for name, seen in self.observer.seen.items():
+            if seen.count == 0:
+                raise InputError(f"a batch without samples reached {name}: skip it.")
             block = self.blocks[name]
             block.hidden |= name in hidden
             if seen.count == 1 and block.hidden and self.k == 0:

@@ -19,16 +19,7 @@ SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
-    """A group of parameters with its settings, which are checked whenever they change."""
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        if key in RATES:
-            self.__missing__(key)
-        if key not in ("params", "param_names", "adam"):
-            changed = dict(self) | {key: value}
-            check_group(changed)
-            value = changed[key]
-        super().__setitem__(key, value)
+    """A group of parameters with its settings, which are checked; it has no learning rate."""
 
     def __missing__(self, key: str) -> Any:
         if key in RATES:
@@ -37,6 +28,13 @@ class Group(dict[str, Any]):
                 "themselves, and a group's move and head_step may be changed at any time."
             )
         raise KeyError(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key in RATES:
+            self.__missing__(key)
+        changed = {**self, key: value}
+        check_group(changed)
+        super().__setitem__(key, changed[key])
 
 
 def inner_model(model: nn.Module) -> nn.Module:
@@ -71,7 +69,7 @@ def find_layers(model: nn.Module) -> dict[str, LayerKind]:
 
 def check_group(group: dict[str, Any]) -> None:
     """Check a group's settings."""
-    for key in group.keys() - {"params", "adam", *SETTINGS}:
+    for key in group.keys() - {"params", "param_names", "adam", *SETTINGS}:
         raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
     for name in ("move", "head_step"):
         dict.__setitem__(group, name, float(not_negative(name, group[name])))
@@ -104,6 +102,8 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
+        if not isinstance(group, dict) or "params" not in group:
+            raise InputError("each of the groups is a dict of params and their settings.")
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:

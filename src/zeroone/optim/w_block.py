@@ -50,6 +50,15 @@ class WBlock:
             return self.latent, self.latent_bias
         return self.kind.weight.data, None if self.bias is None else self.bias.data
 
+    def check_same_place(self) -> None:
+        """Refuse weights that have left their moments behind."""
+        then, now = self.variance, self.kind.weight
+        if then is not None and (then.dtype, then.device) != (now.dtype, now.device):
+            raise InputError(
+                f"{self.name} is {now.dtype} on {now.device} now, and was {then.dtype} on "
+                f"{then.device}: convert the model first, then make its BCD."
+            )
+
     def observe(self, seen: Seen, k: int) -> None:
         """Update the moments and the scales from the observed batch k."""
         known: Any = self.moments
