@@ -55,7 +55,12 @@ Scores = Callable[[NDArray[np.uint8]], NDArray[Any]]
 def our_network(name: str, data: models.Data, folder: Path, epochs: int) -> IntegerNetwork:
     path = folder / f"ternary {name}.safetensors"
     if not path.is_file():
-        options = {"weights": "ternary", "move": models.MOVE, "epochs": epochs, **OURS[name]}
+        options = {
+            "weights": "ternary",
+            "move": models.SETTINGS["move"],
+            "epochs": epochs,
+            **OURS[name],
+        }
         network = train(data.fitted.X, data.fitted.y, TrainSettings.from_options(**options)).network
         path.parent.mkdir(parents=True, exist_ok=True)
         IntegerModel(quantise(network)).save(path)

@@ -358,7 +358,8 @@ VARYING = ("data", "seed", "noise", "model", "seconds", "result")
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--folder", type=Path, help="of trained networks and finished cells")
+    where = {"type": Path, "default": Path("runs/robustness")}
+    arguments.add_argument("--folder", **where, help="of trained networks and finished cells")
     arguments.add_argument("--json", type=Path, help="write the record here")
     arguments.add_argument("--page", type=Path, help="write the page here")
     arguments.add_argument("--no-run", action="store_true", help="measure nothing")
@@ -370,11 +371,10 @@ def main() -> None:
     options = arguments.parse_args()
     torch.set_num_threads(1)
     if not options.no_run:
-        if options.folder is None:
-            sys.exit("--folder says where finished cells go")
         run(options)
-    if options.folder is not None:
-        record = summary(read(options.folder / "cells.jsonl"), options)
+    cells = options.folder / "cells.jsonl"
+    if cells.exists() or options.json is None or not options.json.exists():
+        record = summary(read(cells), options)
         finish(record, options.json)
     else:
         record = json.loads(options.json.read_text(encoding="utf-8"))

@@ -39,6 +39,10 @@ ELSEWHERE = {  # what runs these commands, or why nothing does
     "pip install pre-commit": "downloads a package",
     "pre-commit install": "changes the hooks of the clone",
     "source .venv/bin/activate": "changes the shell",
+    "make run": "of examples/microcontroller; deploy/test_microcontroller.py runs it",
+    "python benchmarks/robustness.py --json results/robustness.json --page docs/robustness.md": (
+        "half an hour; benchmarks/test_robustness.py runs its parts"
+    ),
 }
 
 
