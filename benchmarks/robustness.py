@@ -358,8 +358,7 @@ VARYING = ("data", "seed", "noise", "model", "seconds", "result")
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    where = {"type": Path, "default": Path("runs/robustness")}
-    arguments.add_argument("--folder", **where, help="of trained networks and finished cells")
+    arguments.add_argument("--folder", type=Path, help="of networks and cells (runs/robustness)")
     arguments.add_argument("--json", type=Path, help="write the record here")
     arguments.add_argument("--page", type=Path, help="write the page here")
     arguments.add_argument("--no-run", action="store_true", help="measure nothing")
@@ -370,14 +369,14 @@ def main() -> None:
     arguments.add_argument("--per-class", type=int, default=PER_CLASS)
     options = arguments.parse_args()
     torch.set_num_threads(1)
-    if not options.no_run:
-        run(options)
-    cells = options.folder / "cells.jsonl"
-    if cells.exists() or options.json is None or not options.json.exists():
-        record = summary(read(cells), options)
-        finish(record, options.json)
-    else:
+    if options.no_run and options.folder is None:
         record = json.loads(options.json.read_text(encoding="utf-8"))
+    else:
+        options.folder = options.folder or Path("runs/robustness")
+        if not options.no_run:
+            run(options)
+        record = summary(read(options.folder / "cells.jsonl"), options)
+        finish(record, options.json)
     if options.page:
         options.page.write_text(page(record), encoding="utf-8")
 
