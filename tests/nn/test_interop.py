@@ -234,3 +234,54 @@ def test_labels_of_any_kind_of_list(tmp_path):
     for wrong in (mixed, deepcopy(module).bfloat16()):
         with pytest.raises(InputError, match="all be float32, or all float64"):
             from_torch(wrong)
+
+
+# --- batch normalisation and several thresholds
+
+
+def normed(*last):
+    """Every place where a normalisation may stand, with weights of both signs."""
+    parts = [
+        *(nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.MaxPool2d(2)),
+        *(nn.BatchNorm2d(8, affine=False), Step(thresholds=(-0.5, 0.5))),
+        *(nn.Conv2d(16, 6, 3), nn.BatchNorm2d(6), nn.MaxPool2d(2), Step()),
+        *(nn.Flatten(), nn.Linear(24, 5), nn.BatchNorm1d(5), Step(thresholds=(-0.3, 0.0, 0.3))),
+        *(nn.Linear(15, 3), *last),
+    ]
+    torch.manual_seed(3)
+    module, X = nn.Sequential(*parts).double(), torch.randn(300, 1, 12, 12).double()
+    with torch.no_grad():
+        for p in module.parameters():
+            p.normal_()
+        for _ in range(20):
+            module(X)
+    return module.eval(), X
+
+
+@torch.no_grad()
+def test_thresholds_absorb_batch_normalisation():
+    module, X = normed()
+    network = from_torch(module, image=(1, 12, 12))
+    assert [op.n_out for op in network.operators] == [16, 6, 15, 3]
+    torch.testing.assert_close(network.scores(X.flatten(1)), module(X), rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
+def test_scores_may_be_normalised():
+    module, X = normed(nn.BatchNorm1d(3, affine=False))
+    network = from_torch(module, image=(1, 12, 12))
+    torch.testing.assert_close(network.scores(X.flatten(1)), module(X), rtol=1e-9, atol=1e-9)
+
+
+def test_normalisations_that_cannot_be_absorbed():
+    below = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.BatchNorm2d(2), Step())
+    whole = nn.Sequential(below, nn.Flatten(), nn.Linear(18, 2))
+    with torch.no_grad():
+        below[2].weight.copy_(torch.tensor([1.0, -1.0]))
+    with pytest.raises(InputError, match=r"module 2 .BatchNorm2d.: a negative weight turns"):
+        from_torch(whole, image=(1, 8, 8))
+    below[2] = nn.BatchNorm2d(2, track_running_stats=False)
+    with pytest.raises(InputError, match="it keeps no running statistics"):
+        from_torch(whole, image=(1, 8, 8))
+    with pytest.raises(InputError, match=r"module 0 .BatchNorm1d.: it has no place"):
+        from_torch(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)))

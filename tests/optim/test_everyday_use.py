@@ -123,7 +123,7 @@ def test_states_of_others():
 
 def test_mistyped_groups():
     model = seeded(mlp)
-    with refused("a group has no setting 'mvoe', only move, head_step, damping, weights"):
+    with refused("a group has no setting 'mvoe', only move, momentum, head_step, damping, weights"):
         BCD(model, 10, groups=[{"params": [model[0].weight], "mvoe": 0.1}])
 
 

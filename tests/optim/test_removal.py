@@ -93,6 +93,17 @@ def test_the_cheapest_units_leave():
 # --- whole trainings
 
 
+def test_a_unit_leaves_with_its_bits_of_every_threshold():
+    X, y = problem()
+    norm, step = nn.BatchNorm1d(12, affine=False), Step(thresholds=(-0.5, 0.5))
+    model = seeded(lambda: nn.Sequential(nn.Linear(20, 12), norm, step, nn.Linear(24, 3)))
+    bcd = train_batches(model, X, y, 120, keep=0.5, momentum=0.9)
+    assert [tuple(p.shape) for p in model.parameters()] == [(6, 20), (6,), (3, 12), (3,)]
+    assert norm.num_features == len(norm.running_mean) == len(step.scale) == 6
+    assert len(bcd.removal.units["0"]) == 6
+    assert error(model, X, y) < 0.1
+
+
 def test_keep_halves_a_chain():
     X, y = problem()
     model = seeded(mlp)

@@ -24,12 +24,20 @@ def normed():
     return nn.Sequential(*backbone, nn.Conv2d(6, 8, 2), Step(), nn.Flatten(), nn.Linear(32, 10))
 
 
+def thermometer():
+    norm = nn.BatchNorm1d(12, affine=False)
+    step = Step(thresholds=(-0.5, 0.5))
+    return nn.Sequential(nn.Linear(20, 12, bias=False), norm, step, nn.Linear(24, 3))
+
+
 CASES = {
     "dense": (small_mlp, {}),
     "BatchNorm": (normed, {}),
     "tokens": (Words, {}),
     "ternary": (small_mlp, {"weights": "ternary"}),
     "two groups": (small_mlp, {"move": 0.1}),
+    "momentum": (small_mlp, {"momentum": 0.9}),
+    "thresholds and momentum": (thermometer, {"momentum": 0.9}),
 }
 
 
@@ -37,14 +45,14 @@ def batch(make, k):
     """Batch k, whenever it comes."""
     if make is Words:
         return sentences(40, k)
-    X, y, *_ = digits() if make is not small_mlp else problem()
+    X, y, *_ = digits() if make is normed else problem()
     rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(k))[:60]
     return X[rows], y[rows]
 
 
 def optimizer(model, options, total=TOTAL):
     groups = []
-    if "move" in options:
+    if "move" in options:  # of one group only
         groups = [{"params": model[2].parameters(), **options}]
         options = {}
     return BCD(model, total, groups=groups, **options)

@@ -90,6 +90,34 @@ def test_nothing_is_differentiated(normal):
     assert float(residual_through(Step(), U, torch.ones_like(U)).abs().max()) > 0
 
 
+# --- several thresholds
+
+
+@pytest.mark.parametrize(("dim", "shape"), [(1, (6, 3, 2, 2)), (1, (6, 3)), (-1, (6, 2, 3))])
+@pytest.mark.parametrize("rule", ["expected", "half"])
+def test_each_threshold_is_a_step_of_its_own(normal, dim, shape, rule):
+    values, scale = (-0.5, 0.0, 0.75), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    several = Step(rule, dim=dim, thresholds=values)
+    several.scale, several.window = scale, torch.tensor(0.6, dtype=torch.float64)
+    single = Step(rule, dim=dim)
+    single.scale, single.window = several.scale, several.window
+    U = normal(*shape)
+    expected = torch.cat([single(U - value) for value in values], dim)
+    assert torch.equal(several(U), expected)
+    D = normal(*expected.shape) / 6
+    E = sum(
+        residual_through(single, U - value, part)
+        for value, part in zip(values, D.chunk(3, dim), strict=True)
+    )
+    torch.testing.assert_close(residual_through(several, U, D), E)
+
+
+@pytest.mark.parametrize("values", [(), (1.0, 0.0), (0.0, 0.0), (0.0, math.nan), (math.inf,)])
+def test_thresholds_rise(values):
+    with pytest.raises(InputError, match="thresholds must be finite and rise"):
+        Step(thresholds=values)
+
+
 # --- U rules
 
 

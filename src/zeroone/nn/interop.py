@@ -12,7 +12,9 @@ A module keeps ``Network``'s arithmetic: the same scores up to the rounding of a
 from copy import deepcopy
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from zeroone.nn.backbones import Backbone
 from zeroone.nn.chain import Chain, as_matrix
@@ -88,8 +90,10 @@ def from_torch(
 
     Args:
         module: a module of ``to_torch``, or an ``nn.Sequential`` of ``nn.Linear``, ``nn.Conv2d``,
-            ``nn.MaxPool2d``, ``nn.AvgPool2d``, ``nn.Flatten`` and, after every layer but the last,
-            ``Step``. The network of a sequence takes its inputs unscaled.
+            ``nn.MaxPool2d``, ``nn.AvgPool2d``, ``nn.BatchNorm1d`` or ``nn.BatchNorm2d``,
+            ``nn.Flatten`` and, after every layer but the last, ``Step``. The network of a sequence
+            takes its inputs unscaled. Thresholds absorb batch normalisation; a ``Step`` with
+            several thresholds makes as many units of each.
         image: the shape (channels, height, width) of a sample, which convolutions need.
         classes: the class labels of a sequence; 0, 1, ... by default.
         head: the head of a sequence.
@@ -111,6 +115,7 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
     """Return the layers that a list of modules stands for."""
     plans: list[LayerPlan] = []
     linear: list[nn.Linear | nn.Conv2d] = []
+    weights: list[Tensor] = []  # of each layer, as an operator holds them
     closed = True  # whether a step has ended the last layer
     for i, module in enumerate(modules):
         with naming(f"module {i} ({type(module).__name__})"):
@@ -119,10 +124,17 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
                     raise InputError("it follows a layer without a Step between them.")
                 plans.append(_plan(module))
                 linear.append(module)
+                weights.append(as_matrix(module))
                 closed = False
             elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and not closed:
                 plans[-1] = _pooled(plans[-1], module)
+            elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not closed:
+                below_max = plans[-1].pool == MaxPool.kind
+                weights[-1] = _normalised(_with_bias(weights[-1], linear[-1]), module, below_max)
             elif isinstance(module, Step) and not closed:
+                if module.thresholds != (0.0,):
+                    weights[-1] = _repeated(_with_bias(weights[-1], linear[-1]), module.thresholds)
+                    plans[-1] = replace(plans[-1], units=len(weights[-1]))
                 closed = True
             elif not isinstance(module, nn.Flatten | nn.Identity):
                 raise InputError("it has no place in a 0/1 network.")
@@ -131,8 +143,34 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
     first = linear[0]
     if image is None and isinstance(first, nn.Linear):
         image = (first.in_features,)
-    weights = map(as_matrix, linear)
-    return build_layers(plans, image or check_image(image), lambda *_: next(weights))
+    drawn = iter(weights)
+    return build_layers(plans, image or check_image(image), lambda *_: next(drawn))
+
+
+def _with_bias(W: Tensor, linear: nn.Linear | nn.Conv2d) -> Tensor:
+    """Return the weights with a bias in the last column: 0 if there is none yet."""
+    lacks = W.shape[1] == linear.weight[0].numel()
+    return functional.pad(W, (0, 1)) if lacks else W
+
+
+def _normalised(W: Tensor, norm: nn.BatchNorm1d | nn.BatchNorm2d, below_max: bool) -> Tensor:
+    """Return weights that make the outputs of a batch normalisation in evaluation mode."""
+    if norm.running_mean is None or norm.running_var is None:
+        raise InputError("it keeps no running statistics.")
+    mean, deviation = norm.running_mean.double(), (norm.running_var.double() + norm.eps).sqrt()
+    scale = deviation.reciprocal() if norm.weight is None else norm.weight.double() / deviation
+    if below_max and bool((scale < 0).any()):
+        raise InputError("a negative weight turns the largest entry of a window into the smallest.")
+    made = W.double() * scale[:, None]
+    made[:, -1] += -mean * scale if norm.bias is None else norm.bias.double() - mean * scale
+    return made.detach().to(W.dtype)
+
+
+def _repeated(W: Tensor, thresholds: tuple[float, ...]) -> Tensor:
+    """Return the weights of all units for each threshold, which the biases absorb."""
+    each = W.repeat(len(thresholds), 1)
+    each[:, -1] -= torch.tensor(thresholds).to(W).repeat_interleave(len(W))
+    return each
 
 
 def _plan(module: nn.Linear | nn.Conv2d) -> LayerPlan:

@@ -9,14 +9,17 @@ that the layer below is asked for. A U rule is one function,
 where B holds the pre-activations divided by the scale of their unit. ``register_u_rule`` adds one.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zeroone.utils.checks import one_of
+from zeroone.utils.checks import InputError, one_of
 
+Thresholds = tuple[tuple[float, ...], int]  # and the axis of units
 URule = Callable[[Tensor, Tensor, Tensor], Tensor]
 U_RULES: dict[str, URule] = {}
 
@@ -69,33 +72,63 @@ class _StepFunction(torch.autograd.Function):
     """Bits forward; backward minus the U block's residual in place of a derivative."""
 
     @staticmethod
-    def forward(ctx: Any, U: Tensor, scale: Tensor, window: Tensor, rule: str) -> Tensor:
+    def forward(
+        ctx: Any, U: Tensor, scale: Tensor, window: Tensor, rule: str, thresholds: Thresholds
+    ) -> Tensor:
         ctx.save_for_backward(U, scale, window)
-        ctx.rule = rule
-        return (U > 0).to(U.dtype)
+        ctx.rule, ctx.thresholds, ctx.dim = rule, *thresholds
+        return _bits(U, thresholds)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         U, scale, window = ctx.saved_tensors
-        if U_RULES[ctx.rule] is expected:  # the same as below, in fewer passes over memory
-            inside = U.abs() <= window * scale
-            return (grads[0] * inside).div_(scale), None, None, None
-        E = U_RULES[ctx.rule](-grads[0], U / scale, window)
-        return -E / scale, None, None, None
+        parts = grads[0].chunk(len(ctx.thresholds), ctx.dim)
+        total: Tensor | None = None  # of the residuals of a unit's bits
+        for grad, threshold in zip(parts, ctx.thresholds, strict=True):
+            B = U - threshold if threshold else U
+            if U_RULES[ctx.rule] is expected:  # the same as below, in fewer passes over memory
+                inside = torch.le(B.abs(), window * scale, out=torch.empty_like(B))
+                passed = (grad * inside).div_(scale)
+            else:
+                passed = -U_RULES[ctx.rule](-grad, B / scale, window) / scale
+            total = passed if total is None else total.add_(passed)
+        assert total is not None
+        return total, None, None, None, None
+
+
+def _bits(U: Tensor, thresholds: Thresholds) -> Tensor:
+    """Compare with each threshold; write numbers at once, since casting bools takes longer."""
+    values, dim = thresholds
+    bits = [torch.gt(U, value, out=torch.empty_like(U)) for value in values]
+    return bits[0] if len(bits) == 1 else torch.cat(bits, dim)
 
 
 def step(
     U: Tensor, window: float | Tensor = 1.0, scale: float | Tensor = 1.0, rule: str = "expected"
 ) -> Tensor:
     """Return 1 where u > 0, else 0; residuals pass back where |u| <= window * scale."""
+    return _step(U, window, scale, rule, ((0.0,), 1))
+
+
+def _step(
+    U: Tensor,
+    window: float | Tensor,
+    scale: float | Tensor,
+    rule: str,
+    thresholds: Thresholds,
+) -> Tensor:
     scale = torch.as_tensor(scale, dtype=U.dtype, device=U.device)
     window = torch.as_tensor(window, dtype=U.dtype, device=U.device)
-    bits: Tensor = _StepFunction.apply(U, scale, window, rule)  # type: ignore[no-untyped-call]
+    bits: Tensor = _StepFunction.apply(U, scale, window, rule, thresholds)  # type: ignore[no-untyped-call]
     return bits
 
 
 class Step(nn.Module):
     """The 0/1 activation: 1 where u > 0, else 0 (0 at 0, at -0.0 and at NaN).
+
+    With several thresholds, each unit gives one bit per threshold: those of the first threshold for
+    all units, then those of the second, and so on. The next layer takes as many times more inputs.
+    Thresholds count in units of u, so put a ``BatchNorm`` without trained parameters before them.
 
     ``BCD`` keeps ``scale``, the standard deviation of each unit's pre-activations, and ``window``,
     the multiple of it up to which a bit may flip. The forward pass uses neither, so neither is
@@ -105,17 +138,24 @@ class Step(nn.Module):
     scale: Tensor
     window: Tensor
 
-    def __init__(self, rule: str = "expected", *, dim: int = 1) -> None:
+    def __init__(
+        self, rule: str = "expected", *, dim: int = 1, thresholds: Sequence[float] = (0.0,)
+    ) -> None:
         """Choose a U rule.
 
         Args:
             rule: the name of a U rule: 'expected', 'drawn', 'half', or one that you registered.
             dim: the axis of units: 1 after convolutions and dense layers, -1 where a ``Linear``
                 takes samples of several axes.
+            thresholds: what u must exceed, in rising order; one bit for each.
 
         """
         super().__init__()
         self.rule, self.dim = one_of("rule", rule, U_RULES), dim
+        self.thresholds = tuple(float(threshold) for threshold in thresholds)
+        rising = all(a < b for a, b in pairwise(self.thresholds))
+        if not (self.thresholds and rising and all(map(math.isfinite, self.thresholds))):
+            raise InputError(f"thresholds must be finite and rise, got {thresholds!r}.")
         # No buffers: averages of models copy those, and the scale changes its shape.
         self.scale, self.window = torch.ones(()), torch.ones(())
 
@@ -128,9 +168,9 @@ class Step(nn.Module):
     def forward(self, U: Tensor) -> Tensor:
         """Return the bits."""
         if not (torch.is_grad_enabled() and U.requires_grad):
-            return (U > 0).to(U.dtype)
+            return _bits(U, (self.thresholds, self.dim))
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
-        return step(U, self.window, scale, self.rule)
+        return _step(U, self.window, scale, self.rule, (self.thresholds, self.dim))
 
     def along_units(self, values: Tensor, U: Tensor) -> Tensor:
         """Shape one value for each unit so that it meets the units of U."""
@@ -145,5 +185,6 @@ class Step(nn.Module):
         self.scale = variance.sqrt()
 
     def extra_repr(self) -> str:
-        """Show the rule, and the axis of units unless it is the usual one."""
-        return f"rule={self.rule!r}" + (f", dim={self.dim}" if self.dim != 1 else "")
+        """Show the rule, and what is unusual: the axis of units, the thresholds."""
+        several = f", thresholds={self.thresholds}" if self.thresholds != (0.0,) else ""
+        return f"rule={self.rule!r}" + (f", dim={self.dim}" if self.dim != 1 else "") + several

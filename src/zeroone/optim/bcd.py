@@ -60,6 +60,7 @@ class BCD(Optimizer):
         total_steps: int | None,
         *,
         move: float = 0.08,
+        momentum: float = 0.0,
         head_step: float = 0.3,
         window: float = 1.0,
         damping: float | None = None,
@@ -81,6 +82,7 @@ class BCD(Optimizer):
                 None means that there is no end.
             move: the root mean square change of a hidden layer's pre-activations per batch,
                 relative to their standard deviation; falls linearly to 0.
+            momentum: the weight of earlier batches in the gradients that the W block solves for.
             head_step: the share of the W block's solution that layers without a Step after them
                 take; falls to a tenth. The loss must be a mean over the samples of a batch.
             window: a bit may flip where |u| is at most this many standard deviations of its unit;
@@ -96,7 +98,7 @@ class BCD(Optimizer):
             lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
                 of removing one. It empties input columns as well.
             groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
-                of move, head_step, damping, weights and density.
+                of move, momentum, head_step, damping, weights and density.
             adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
                 falls linearly to 0.
             balance: whether the first batch sets the biases. It centres each unit's
@@ -124,6 +126,7 @@ class BCD(Optimizer):
             raise InputError("the model has no zeroone.nn.Step: BCD trains 0/1 activations.")
         defaults = {
             "move": move,
+            "momentum": momentum,
             "head_step": head_step,
             "damping": default_damping(self.total_steps) if damping is None else damping,
             "weights": weights,

@@ -186,8 +186,10 @@ class _Prober:
         def between(own: str) -> Callable[..., Tensor]:
             def hook(module: nn.Module, args: Any, kwargs: Any, _output: Tensor) -> Any:
                 x = first_input(args, kwargs)
-                arrivals.take(own, x.movedim(getattr(module, "dim", 1), 0).flatten(1).amax(dim=1))
-                return x
+                dim = getattr(module, "dim", 1)
+                arrivals.take(own, x.movedim(dim, 0).flatten(1).amax(dim=1))
+                bits = len(getattr(module, "thresholds", (0.0,)))  # that each unit gives
+                return torch.cat([x] * bits, dim) if bits > 1 else x
 
             return hook
 

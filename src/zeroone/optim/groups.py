@@ -13,7 +13,7 @@ from zeroone.utils.checks import InputError, not_negative, one_of, positive, sha
 LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
 RATES = ("lr", "initial_lr")  # which schedulers look for
-SETTINGS = ("move", "head_step", "damping", "weights", "density")  # of a group
+SETTINGS = ("move", "momentum", "head_step", "damping", "weights", "density")  # of a group
 # The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
@@ -74,7 +74,15 @@ def check_group(group: dict[str, Any]) -> None:
     for name in ("move", "head_step"):
         dict.__setitem__(group, name, float(not_negative(name, group[name])))
     dict.__setitem__(group, "damping", float(positive("damping", group["damping"])))
+    dict.__setitem__(group, "momentum", check_momentum(group["momentum"]))
     check_weights(group["weights"], group["density"])
+
+
+def check_momentum(momentum: float) -> float:
+    """Check the weight of the past in an average of gradients."""
+    if share("momentum", momentum) == 1:
+        raise InputError(f"momentum must be below 1, got {momentum!r}.")
+    return float(momentum)
 
 
 def check_weights(weights: str, density: float) -> None:

@@ -12,7 +12,9 @@ from zeroone.optim.projection import falling_density, project
 from zeroone.utils.checks import InputError
 
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
-KEPT = ("hidden", "variance", "latent", "latent_bias", "dead")  # in a checkpoint, as they are
+# In a checkpoint, as they are; those of PER_WEIGHT have the weight's shape.
+KEPT = ("hidden", "variance", "latent", "latent_bias", "average", "average_bias", "dead")
+PER_WEIGHT, PER_UNIT = ("latent", "average"), ("latent_bias", "average_bias")
 HEAD_END = 0.1  # the step of the last layer falls to this share
 
 
@@ -34,6 +36,8 @@ class WBlock:
         self.variance: Tensor | None = None  # of each unit's outputs
         self.latent: Tensor | None = None  # the real weights that few-valued ones are made of
         self.latent_bias: Tensor | None = None
+        self.average: Tensor | None = None  # of the gradients of recent batches, with momentum
+        self.average_bias: Tensor | None = None
         self.dead: Tensor | None = None  # which columns stay empty, for ``lam``
         self._unit_map: UnitMap | None = None  # made of the residuals and the variance
 
@@ -94,8 +98,8 @@ class WBlock:
         self.left = left
         if self.moments is None or self.kind.weight.grad is None:
             return  # a layer that was frozen until now waits for the next observed batch
-        grad = self.kind.matrix(self.kind.weight.grad)
-        bias_grad = None if self.bias is None else self.bias.grad
+        weight_grad, bias_grad = self._averaged()
+        grad = self.kind.matrix(weight_grad)
         if bias_grad is not None:
             bias_grad = bias_grad.view(grad.shape[:2])
         if self.residuals is not None:
@@ -110,6 +114,23 @@ class WBlock:
             W[:, :, self.dead] = 0
         self.kind.store(weight, W)
         self.project()
+
+    def _averaged(self) -> tuple[Tensor, Tensor | None]:
+        """Return the gradients of the weights and of the bias, averaged over recent batches."""
+        grads = self.kind.weight.grad, None if self.bias is None else self.bias.grad
+        assert grads[0] is not None
+        momentum = self.group["momentum"]
+        if not momentum:
+            self.average = self.average_bias = None
+            return grads[0], grads[1]
+        if self.average is None:
+            self.average = grads[0].clone()
+            self.average_bias = None if grads[1] is None else grads[1].clone()
+            return grads[0], grads[1]
+        self.average.lerp_(grads[0], 1 - momentum)
+        if self.average_bias is not None and grads[1] is not None:
+            self.average_bias.lerp_(grads[1], 1 - momentum)
+        return self.average, self.average_bias
 
     def _divided(
         self, grad: Tensor, bias_grad: Tensor | None, residuals: LowRank
@@ -163,12 +184,15 @@ class WBlock:
     def select(self, units: Tensor | None, columns: Tensor | None) -> None:
         """Forget all but some units and columns, which the weights are about to lose."""
         assert self.moments is not None
-        if self.latent is not None:
-            self.latent = self.kind.selected(self.latent, units, columns)
+        for name in PER_WEIGHT:
+            if (T := getattr(self, name)) is not None:
+                setattr(self, name, self.kind.selected(T, units, columns))
         if units is not None:
             assert self.variance is not None
             self.variance = self.variance[units]
-            self.latent_bias = None if self.latent_bias is None else self.latent_bias[units]
+            for name in PER_UNIT:
+                T = getattr(self, name)
+                setattr(self, name, None if T is None else T[units])
             self.residuals = None if self.residuals is None else self.residuals.select(units)
             if self.kind.groups > 1:  # depthwise: each channel has moments of its own
                 each = self.kind.n_units // self.kind.groups

@@ -138,6 +138,7 @@ class BCDTrainer(ModuleTrainer):
             self.layers,
             self.total_steps,
             move=s.move,
+            momentum=s.momentum,
             head_step=s.head_step,
             window=s.window,
             damping=s.damping,
