@@ -278,7 +278,7 @@ def test_normalisations_that_cannot_be_absorbed():
     whole = nn.Sequential(below, nn.Flatten(), nn.Linear(18, 2))
     with torch.no_grad():
         below[2].weight.copy_(torch.tensor([1.0, -1.0]))
-    with pytest.raises(InputError, match=r"module 2 .BatchNorm2d.: a negative weight turns"):
+    with pytest.raises(InputError, match=r"module 2 .BatchNorm2d.: a negative weight makes"):
         from_torch(whole, image=(1, 8, 8))
     below[2] = nn.BatchNorm2d(2, track_running_stats=False)
     with pytest.raises(InputError, match="it keeps no running statistics"):

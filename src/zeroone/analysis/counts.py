@@ -91,12 +91,14 @@ def operations(model: Model) -> Operations:
 def alive_units(model: Model) -> list[Tensor]:
     """Mark who reaches the head: of the inputs, of each hidden layer's units and of the classes.
 
-    A unit that feeds only dead units is dead, so the marks go from the head down.
+    A unit that feeds only dead units is dead, so the marks go from the head down. A unit with
+    several bits is alive if one of them is.
     """
     links = model.links
     last = max(links, key=lambda link: link.source)
     n = last.layer + 1
     alive = {n: torch.ones(last.operator.n_out, dtype=torch.bool)}  # of V[i], by i
+    units = {link.layer + 1: link.operator.n_out for link in links}
     for i in reversed(range(n)):
         reaching = [
             active_columns(
@@ -105,15 +107,18 @@ def alive_units(model: Model) -> list[Tensor]:
             for x in links
             if x.source == i
         ]
-        alive[i] = torch.stack(reaching).any(dim=0)
+        found = torch.stack(reaching).any(dim=0)
+        alive[i] = found.view(-1, units[i]).any(dim=0) if i else found
     return [alive[i] for i in sorted(alive)]
 
 
 def _active_links(model: Model) -> Iterator[tuple[Link, int, int]]:
     """Yield each link with the numbers of active units below and above it."""
-    units = [int(alive.sum()) for alive in alive_units(model)]
+    marks = alive_units(model)
+    units = [int(alive.sum()) for alive in marks]
     for link in model.links:
-        yield link, units[link.source], units[link.layer + 1]
+        bits = link.operator.n_in // len(marks[link.source])  # of a unit below
+        yield link, bits * units[link.source], units[link.layer + 1]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Training with l2,0 empties columns. A unit is dead if all columns above it are e
 only dead units, or if it is never on. Dead units leave with their rows and columns.
 """
 
-from copy import deepcopy
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ def compress(network: Network, *, fold: bool = False) -> Network:
             integers are not rounded.
 
     """
-    small = deepcopy(check_network(network))
+    small = check_network(network).expanded()
     for i in range(1, len(small.layers)):
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)

@@ -52,7 +52,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
 
     """
     check_has_integers(check_network(network))
-    small = compress(_without_constants(network), fold=True)
+    small = compress(_without_constants(network.expanded()), fold=True)
     ranges = small.scaling.inputs
     if like is not None:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)

@@ -1,7 +1,8 @@
 """A chain of layers as one torch module, which 0/1 networks and baselines share.
 
 A layer is a linear map, an optional shortcut beside it, a pooling, an optional batch normalisation
-and an activation. 0/1 networks have ``Step`` and no normalisation; baselines choose both.
+and an activation. 0/1 networks have ``Step``; layers with ``bits`` are normalised, without trained
+parameters, and the network's weights absorb that. Baselines choose both.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +11,15 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from zeroone.nn.functional import channels_last
 from zeroone.nn.layers import Layer, LayerPlan, Link, build_layers, links_of, recent
 from zeroone.nn.pooling import NoPool
+from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
-MakeActivation = Callable[[int], nn.Module]  # of a number of units
+MakeActivation = Callable[[Layer], nn.Module]  # of a hidden layer
 
 
 class ChainLayer(nn.Module):
@@ -37,9 +40,11 @@ class ChainLayer(nn.Module):
         self.shortcut = None if shortcut is None else shortcut.as_module(convolution)
         self.pool = layer.pool
         self.norm: nn.Module = nn.Identity()
-        if batch_norm:
-            flat = isinstance(self.linear, nn.Linear)
-            self.norm = (nn.BatchNorm1d if flat else nn.BatchNorm2d)(layer.operator.n_out)
+        if batch_norm or layer.bits:
+            norm = nn.BatchNorm1d if isinstance(self.linear, nn.Linear) else nn.BatchNorm2d
+            self.norm = norm(layer.operator.n_out, affine=batch_norm)
+        if layer.bits:  # the weights are normalised: in evaluation mode, the norm changes nothing
+            self.norm.running_var.fill_(1 - self.norm.eps)
         self.activation = activation or nn.Identity()
 
     def forward(self, V: Sequence[Tensor]) -> Tensor:
@@ -49,6 +54,15 @@ class ChainLayer(nn.Module):
             U = U + self.shortcut(self._inputs(V[-self.plan.skip]))
         out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
+
+    def matrices(self) -> list[Tensor]:
+        """Return copies of the weights; those of a layer with bits absorb the normalisation."""
+        maps = [self.linear] if self.shortcut is None else [self.linear, self.shortcut]
+        weights = [as_matrix(linear) for linear in maps]
+        if self.plan.bits and isinstance(self.norm, nn.BatchNorm1d | nn.BatchNorm2d):
+            weights[0] = normalised(with_bias(weights[0], self.linear), self.norm)
+            weights[1:] = [W / deviations(self.norm)[:, None] for W in weights[1:]]
+        return weights
 
     def __repr__(self) -> str:
         """Show what there is in one line."""
@@ -77,7 +91,7 @@ class Chain(nn.Module):
 
         Args:
             layers: the layers, the last one for the scores.
-            activation: makes the activation of a hidden layer of so many units.
+            activation: makes the activation of a hidden layer.
             convolution: the class of modules that convolve.
             backbone: a backbone that makes features of the inputs.
             batch_norm: whether hidden layers are normalised before their activation.
@@ -87,7 +101,7 @@ class Chain(nn.Module):
         self.backbone, self.shape_in = backbone, layers[0].operator.shape_in
         *hidden, last = layers
         self.layers = nn.ModuleList(
-            ChainLayer(x, convolution, activation(x.operator.n_out), batch_norm=batch_norm)
+            ChainLayer(x, convolution, activation(x), batch_norm=batch_norm)
             for x in hidden
         )
         self.layers.append(ChainLayer(last, convolution))
@@ -113,10 +127,27 @@ class Chain(nn.Module):
 
     def as_layers(self) -> list[Layer]:
         """Return copies of the layers as a network holds them, with the units that are left."""
-        plans = [replace(x.plan, units=len(x.linear.weight)) for x in self.chain]
-        maps = [linear for x in self.chain for linear in (x.linear, x.shortcut)]
-        weights = (as_matrix(linear) for linear in maps if linear is not None)
-        return build_layers(plans, self.shape_in, lambda *_: next(weights))
+        return self._built([W for x in self.chain for W in x.matrices()])
+
+    def layers_of(self, state: dict[str, Tensor]) -> list[Layer]:
+        """Return layers with the weights of a ``state_dict``, in which units may have left."""
+        weights = []
+        for i, layer in enumerate(self.chain):
+            for part in ("linear",) if layer.shortcut is None else ("linear", "shortcut"):
+                W = state[f"layers.{i}.{part}.weight"].flatten(1)
+                bias = state.get(f"layers.{i}.{part}.bias")
+                weights.append(W if bias is None else torch.cat([W, bias[:, None]], dim=1))
+        return self._built(weights)
+
+    def _built(self, weights: list[Tensor]) -> list[Layer]:
+        """Return layers with these weights, each layer's own before those of its shortcut."""
+        each, plans = iter(weights), []
+        for x in self.chain:
+            plans.append(replace(x.plan, units=len(next(each))))
+            if x.shortcut is not None:
+                next(each)
+        drawn = iter(weights)
+        return build_layers(plans, self.shape_in, lambda *_: next(drawn))
 
     @property
     def links(self) -> list[Link]:
@@ -130,3 +161,28 @@ def as_matrix(linear: Linear) -> Tensor:
     if linear.bias is None:
         return matrix
     return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
+
+
+def with_bias(W: Tensor, linear: Linear) -> Tensor:
+    """Return a matrix with a bias in its last column: 0 if the layer has none."""
+    lacks = W.shape[1] == linear.weight[0].numel()
+    return functional.pad(W, (0, 1)) if lacks else W
+
+
+def deviations(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> Tensor:
+    """Return what a batch normalisation divides each unit by, in evaluation mode."""
+    if norm.running_var is None:
+        raise InputError("it keeps no running statistics.")
+    return (norm.running_var.double() + norm.eps).sqrt()
+
+
+def normalised(W: Tensor, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> Tensor:
+    """Return weights, with a bias, that make the outputs of a batch normalisation."""
+    deviation = deviations(norm)
+    assert norm.running_mean is not None
+    scale = deviation.reciprocal() if norm.weight is None else norm.weight.double() / deviation
+    made = W.double() * scale[:, None]
+    made[:, -1] -= norm.running_mean.double() * scale
+    if norm.bias is not None:
+        made[:, -1] += norm.bias.double()
+    return made.detach().to(W.dtype)

@@ -5,6 +5,7 @@
 has k ones. ``classify`` returns one class, the first maximal entry.
 """
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -14,6 +15,15 @@ from torch import Tensor, nn
 def step(U: Tensor) -> Tensor:
     """Return the 0/1 activation, in the dtype of its argument."""
     return (U > 0).to(U.dtype)
+
+
+def compare(U: Tensor, thresholds: Sequence[float], dim: int = 1) -> Tensor:
+    """Return the bits of all units for the first threshold, then for the second, and so on.
+
+    They are written as numbers at once, because casting from bools takes longer.
+    """
+    bits = [torch.gt(U, value, out=torch.empty_like(U)) for value in thresholds]
+    return bits[0] if len(bits) == 1 else torch.cat(bits, dim)
 
 
 def hardmax(U: Tensor) -> Tensor:

@@ -14,18 +14,29 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from zeroone.nn.backbones import Backbone
-from zeroone.nn.chain import Chain, as_matrix
+from zeroone.nn.chain import Chain, as_matrix, normalised, with_bias
 from zeroone.nn.heads import make_head
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import Layer, LayerPlan, build_layers, check_image, naming
+from zeroone.nn.layers import (
+    Layer,
+    LayerPlan,
+    build_layers,
+    check_image,
+    naming,
+    thresholds_of,
+)
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
+
+
+def step_of(layer: Layer) -> Step:
+    """Return the activation of a hidden layer."""
+    return Step(thresholds=thresholds_of(layer.bits))
 
 
 class ZeroOneModule(Chain):
@@ -36,7 +47,8 @@ class ZeroOneModule(Chain):
     scale: Tensor
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network.layers, lambda _units: Step(), backbone=deepcopy(network.backbone))
+        backbone = deepcopy(network.backbone)
+        super().__init__(network.layers, step_of, backbone=backbone)
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
         self.scaling = network.scaling  # but for the centre and the scale
@@ -129,11 +141,12 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
             elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and not closed:
                 plans[-1] = _pooled(plans[-1], module)
             elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not closed:
-                below_max = plans[-1].pool == MaxPool.kind
-                weights[-1] = _normalised(_with_bias(weights[-1], linear[-1]), module, below_max)
+                if plans[-1].pool == MaxPool.kind and _turns(module):
+                    raise InputError("a negative weight makes the largest entry the smallest.")
+                weights[-1] = normalised(with_bias(weights[-1], linear[-1]), module)
             elif isinstance(module, Step) and not closed:
                 if module.thresholds != (0.0,):
-                    weights[-1] = _repeated(_with_bias(weights[-1], linear[-1]), module.thresholds)
+                    weights[-1] = _repeated(with_bias(weights[-1], linear[-1]), module.thresholds)
                     plans[-1] = replace(plans[-1], units=len(weights[-1]))
                 closed = True
             elif not isinstance(module, nn.Flatten | nn.Identity):
@@ -147,23 +160,8 @@ def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
     return build_layers(plans, image or check_image(image), lambda *_: next(drawn))
 
 
-def _with_bias(W: Tensor, linear: nn.Linear | nn.Conv2d) -> Tensor:
-    """Return the weights with a bias in the last column: 0 if there is none yet."""
-    lacks = W.shape[1] == linear.weight[0].numel()
-    return functional.pad(W, (0, 1)) if lacks else W
-
-
-def _normalised(W: Tensor, norm: nn.BatchNorm1d | nn.BatchNorm2d, below_max: bool) -> Tensor:
-    """Return weights that make the outputs of a batch normalisation in evaluation mode."""
-    if norm.running_mean is None or norm.running_var is None:
-        raise InputError("it keeps no running statistics.")
-    mean, deviation = norm.running_mean.double(), (norm.running_var.double() + norm.eps).sqrt()
-    scale = deviation.reciprocal() if norm.weight is None else norm.weight.double() / deviation
-    if below_max and bool((scale < 0).any()):
-        raise InputError("a negative weight turns the largest entry of a window into the smallest.")
-    made = W.double() * scale[:, None]
-    made[:, -1] += -mean * scale if norm.bias is None else norm.bias.double() - mean * scale
-    return made.detach().to(W.dtype)
+def _turns(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> bool:
+    return norm.weight is not None and bool((norm.weight < 0).any())
 
 
 def _repeated(W: Tensor, thresholds: tuple[float, ...]) -> Tensor:

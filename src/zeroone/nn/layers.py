@@ -2,8 +2,9 @@
 
 Users write a layer as text: ``500`` is a dense layer of 500 units, ``conv5x5:32`` a convolution
 with 32 filters, and options follow colons: ``max2`` or ``average2`` pools windows of 2 x 2,
-``stride2``, ``pad1`` (0 by default). ``skip2`` adds a shortcut around the layer below, ``skip3``
-around two of them, and so on; dense layers take this option only.
+``stride2``, ``pad1`` (0 by default). ``bits2`` normalises the pre-activations over each batch of
+the training and gives every unit two thresholds, so two bits. ``skip2`` adds a shortcut around the
+layer below, ``skip3`` around two of them, and so on. Dense layers take the last two options only.
 """
 
 import math
@@ -11,12 +12,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from zeroone.nn.functional import compare
 from zeroone.nn.operators import Operator, Shape, convolved, fan_in
 from zeroone.nn.pooling import POOLS, NoPool, Pool
 from zeroone.utils.checks import InputError, count
@@ -25,9 +28,16 @@ MOST_UNITS = 10**6
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"([a-z]+)(\d+)")
-NUMBERS = {"stride": "stride", "pad": "padding", "skip": "skip"}  # options that set one number
+NUMBERS = {"stride": "stride", "pad": "padding", "bits": "bits", "skip": "skip"}
 LEAST = {"pad": 0, "skip": 2}  # number after an option; 1 for the others
+MOST_BITS = 8  # of a unit
+APART = 1.5  # thresholds of a normalised unit divide this many deviations on either side of 0
 Draw = Callable[[int, int, bool, int], Tensor]  # of units, columns, bias, operators in the sum
+
+
+def thresholds_of(bits: int) -> tuple[float, ...]:
+    """Return the thresholds of a unit with so many bits: evenly spaced, around 0."""
+    return tuple(APART * (2 * j + 1 - bits) / bits for j in range(bits)) or (0.0,)
 
 
 @dataclass
@@ -35,18 +45,21 @@ class Layer:
     """A map from the activations below to the pre-activations of a layer.
 
     A ``shortcut`` is a second operator, without a bias, on earlier activations: with ``skip`` 2 on
-    those that entered the layer below, with 3 on those that entered the layer below that.
+    those that entered the layer below, with 3 on those that entered the layer below that. A unit
+    has one bit, or as many as ``bits`` says (0 is one without normalisation while it trains).
     """
 
     operator: Operator
     pool: Pool = field(default_factory=NoPool)
     shortcut: Operator | None = None
     skip: int = 0
+    bits: int = 0
 
     @property
     def shape_out(self) -> Shape:
-        """The shape of a sample's pooled pre-activations."""
-        return self.pool.shape_out(self.operator.shape_out)
+        """The shape of a sample's activations."""
+        units, *sides = self.pool.shape_out(self.operator.shape_out)
+        return (units * max(1, self.bits), *sides)
 
     def apply(self, V: Sequence[Tensor]) -> Tensor:
         """Return the pre-activations; ``V`` holds the activations so far, the last ones last."""
@@ -56,6 +69,26 @@ class Layer:
     def forward(self, V: Sequence[Tensor]) -> Tensor:
         """Return the pooled pre-activations."""
         return self.pool.forward(self.apply(V))
+
+    def activate(self, V: Sequence[Tensor]) -> Tensor:
+        """Return the 0/1 activations of a hidden layer."""
+        return compare(self.forward(V), thresholds_of(self.bits))
+
+    def expanded(self) -> "Layer":
+        """Return an equal layer in which every unit has one bit: one unit for each threshold."""
+        thresholds = thresholds_of(self.bits)
+        if thresholds == (0.0,):
+            return replace(self, bits=0)
+        op, n = self.operator, len(thresholds)
+        rows = op.linear.repeat(n, 1)
+        offset = rows.new_zeros(op.n_out) if op.offset is None else op.offset
+        moved = torch.cat([offset - value for value in thresholds])
+        weight = torch.cat([rows, moved[:, None]], dim=1)
+        made = Operator(weight, op.shape_in, op.kernel, op.stride, op.padding)
+        shortcut = deepcopy(self.shortcut)
+        if shortcut is not None:
+            shortcut.weight = shortcut.weight.repeat(n, 1)
+        return Layer(made, self.pool, shortcut, self.skip)
 
 
 @dataclass(frozen=True)
@@ -97,6 +130,7 @@ class LayerPlan:
     pool: str = "none"
     window: int = 1
     skip: int = 0
+    bits: int = 0
 
     @classmethod
     def parse(cls, text: Any) -> "LayerPlan":
@@ -117,27 +151,29 @@ class LayerPlan:
             0 if side is None else count("a kernel's side", int(side), most=MOST_SIDE),
             **_options(options.split(":")[1:], text),
         )
-        if not plan.kernel and plan != cls(plan.units, skip=plan.skip):
-            raise InputError(f"of all options a dense layer has skip2 only, got {text!r}.")
+        if not plan.kernel and plan != cls(plan.units, skip=plan.skip, bits=plan.bits):
+            raise InputError(f"a dense layer has the options bits2 and skip2 only, got {text!r}.")
         return plan
 
     @classmethod
     def of(cls, layer: Layer) -> "LayerPlan":
         """Plan a layer like one that has weights."""
         op, pool = layer.operator, layer.pool
-        return cls(op.n_out, op.kernel, op.stride, op.padding, pool.kind, pool.size, layer.skip)
+        geometry = (op.kernel, op.stride, op.padding)
+        return cls(op.n_out, *geometry, pool.kind, pool.size, layer.skip, layer.bits)
 
     def __str__(self) -> str:
         text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)
         text += f":stride{self.stride}" if self.stride > 1 else ""
         text += f":pad{self.padding}" if self.padding else ""
+        text += f":bits{self.bits}" if self.bits else ""
         text += f":skip{self.skip}" if self.skip else ""
         return text + (f":{self.pool}{self.window}" if self.pool != "none" else "")
 
     @property
     def written(self) -> int | str:
         """The shortest way to write the layer."""
-        return str(self) if self.kernel or self.skip else self.units
+        return str(self) if self.kernel or self.skip or self.bits else self.units
 
     def outline(self, shape_in: Shape, shape_out: Shape) -> str:
         """Return a line about a layer with these shapes, such as ``dense, 784 -> 256``."""
@@ -151,7 +187,8 @@ class LayerPlan:
         """Build the layer, given the shapes of all activations and all plans so far."""
         parts = 2 if self.skip else 1
         operator = self._operator(shapes[-1], draw, parts, bias)
-        layer = Layer(operator, POOLS[self.pool](self.window), skip=self.skip)
+        pool = POOLS[self.pool](self.window)
+        layer = Layer(operator, pool, skip=self.skip, bits=self.bits)
         _ = layer.shape_out  # refuses windows that do not fit
         if self.skip:
             around = below[len(below) + 1 - self.skip :]
@@ -227,13 +264,13 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
         if found is None or found[1] not in (*NUMBERS, *pools):
             known = ", ".join(f"{kind}2" for kind in pools)
             raise InputError(
-                f"unknown option {part!r} of the layer {text!r}: there are {known}, stride2, pad1 "
-                f"and skip2, with any number."
+                f"unknown option {part!r} of the layer {text!r}: there are {known}, stride2, pad1, "
+                f"bits2 and skip2, with any number."
             )
         name = found[1]
-        number = count(
-            f"the number after {name}", int(found[2]), least=LEAST.get(name, 1), most=MOST_SIDE
-        )
+        most = MOST_BITS if name == "bits" else MOST_SIDE
+        least = LEAST.get(name, 1)
+        number = count(f"the number after {name}", int(found[2]), least=least, most=most)
         option = NUMBERS.get(name, "window")
         if option in options:
             twice = "a second pooling" if name in pools else f"{name} twice"

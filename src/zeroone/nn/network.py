@@ -8,6 +8,7 @@ that a solver holds in its U and V blocks (erratum E5).
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from zeroone.nn.backbones import Backbone
-from zeroone.nn.functional import step
 from zeroone.nn.heads import Head, make_head
 from zeroone.nn.inputs import check_rows, check_width
 from zeroone.nn.labels import ClassLabel, is_text
@@ -233,6 +233,13 @@ class Network:
         """Return a network of ``backbone`` and these layers, which were trained on its features."""
         return Network(self.layers, self.head, scaling, self.classes, backbone)
 
+    def expanded(self) -> "Network":
+        """Return a copy in which every unit has one bit; the scores stay the same."""
+        layers = [layer.expanded() for layer in deepcopy(self.layers)]
+        network = Network(layers, self.head, self.scaling, self.classes, self.backbone)
+        network.feature_names = self.feature_names
+        return network
+
     def features(self, V: Tensor) -> Tensor:
         """Return what the first layer takes, given scaled inputs."""
         if self.backbone is None:
@@ -245,14 +252,14 @@ class Network:
         """Return the scores U_h of scaled inputs."""
         V = recent(self.features(V0), (layer.skip for layer in self.layers))
         for layer in self.layers[:-1]:
-            V.append(step(layer.forward(V)))
+            V.append(layer.activate(V))
         return self.layers[-1].forward(V)
 
     def hidden_bits(self, V0: Tensor) -> list[Tensor]:
         """Return the 0/1 activations of every hidden layer for scaled inputs."""
         V = [self.features(V0)]
         for layer in self.layers[:-1]:
-            V.append(step(layer.forward(V)))
+            V.append(layer.activate(V))
         return V[1:]
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:

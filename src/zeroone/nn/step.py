@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zeroone.nn.functional import compare
 from zeroone.utils.checks import InputError, one_of
 
 Thresholds = tuple[tuple[float, ...], int]  # and the axis of units
@@ -77,7 +78,7 @@ class _StepFunction(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(U, scale, window)
         ctx.rule, ctx.thresholds, ctx.dim = rule, *thresholds
-        return _bits(U, thresholds)
+        return compare(U, *thresholds)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -94,13 +95,6 @@ class _StepFunction(torch.autograd.Function):
             total = passed if total is None else total.add_(passed)
         assert total is not None
         return total, None, None, None, None
-
-
-def _bits(U: Tensor, thresholds: Thresholds) -> Tensor:
-    """Compare with each threshold; write numbers at once, since casting bools takes longer."""
-    values, dim = thresholds
-    bits = [torch.gt(U, value, out=torch.empty_like(U)) for value in values]
-    return bits[0] if len(bits) == 1 else torch.cat(bits, dim)
 
 
 def step(
@@ -168,7 +162,7 @@ class Step(nn.Module):
     def forward(self, U: Tensor) -> Tensor:
         """Return the bits."""
         if not (torch.is_grad_enabled() and U.requires_grad):
-            return _bits(U, (self.thresholds, self.dim))
+            return compare(U, self.thresholds, self.dim)
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
         return _step(U, self.window, scale, self.rule, (self.thresholds, self.dim))
 

@@ -18,6 +18,7 @@ from zeroone.analysis.metrics import Model
 from zeroone.nn.chain import Chain
 from zeroone.nn.functional import channels_last
 from zeroone.nn.heads import Head
+from zeroone.nn.layers import MOST_UNITS, thresholds_of
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Convolution
 from zeroone.nn.step import Step
@@ -132,7 +133,11 @@ class BCDTrainer(ModuleTrainer):
     def _build(self) -> None:
         """Build a module with the network's weights, and its optimizer."""
         s = self.settings
-        self.layers = Chain(self.network.layers, lambda _units: Step(s.u_rule), Convolution)
+        self.layers = Chain(
+            self.network.layers,
+            lambda layer: Step(s.u_rule, thresholds=thresholds_of(layer.bits)),
+            Convolution,
+        )
         channels_last(self.layers.to(self.network.device))
         self.optimizer = BCD(
             self.layers,
@@ -197,7 +202,7 @@ class BCDTrainer(ModuleTrainer):
         return scores
 
     def _bits(self) -> list[tuple[Tensor, Tensor]]:
-        """Return the unit numbers and the bits of each hidden layer."""
+        """Return a number for each bit, and the bits of each hidden layer."""
         if self.probe is None:
             return []
         parts = [self.model.hidden_bits(rows) for rows in torch.split(self.probe, PROBE // 4)]
@@ -206,7 +211,11 @@ class BCDTrainer(ModuleTrainer):
 
     def _units(self, i: int, n: int) -> Tensor:
         removal = self.optimizer.removal
-        return torch.arange(n) if removal is None else removal.units[f"layers.{i}.linear"]
+        if removal is None:
+            return torch.arange(n)
+        units = removal.units[f"layers.{i}.linear"]
+        thresholds = torch.arange(n // len(units))[:, None]
+        return (units + thresholds * MOST_UNITS).flatten()
 
     def notes(self) -> dict[str, Any]:
         """Return the share of bits of each layer that flipped; removed units do not count."""
@@ -229,19 +238,17 @@ class BCDTrainer(ModuleTrainer):
 
     def state(self) -> dict[str, Tensor]:
         """Return everything the next batch depends on."""
-        links = {f"W{i}": link.operator.weight for i, link in enumerate(self.model.links)}
-        return links | {"optimizer": as_bytes(self.optimizer.state_dict())}
+        parts = {"layers": self.layers, "optimizer": self.optimizer}
+        return {name: as_bytes(part.state_dict()) for name, part in parts.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``, with the units that were left then."""
-        network = self.network
-        weights = [state[f"W{i}"].to(network.device) for i in range(len(network.links))]
-        units = [len(W) for W in weights[: len(network.layers)]]
-        widths = [network.operators[0].n_in, *units[:-1]]  # of what feeds each layer
-        for link, W in zip(network.links, weights, strict=True):
-            link.operator.resize(W, widths[link.source])
-        self._stale = False
+        layers = from_bytes(state["layers"])
+        self.network.layers = self.layers.layers_of(layers)
+        self.network.to(self.network.scaling.centre.device)
         self._build()
+        self.layers.load_state_dict(layers)
+        self._stale = True
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
         self.bits = self._bits()
 
