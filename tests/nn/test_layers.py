@@ -45,7 +45,7 @@ def test_layers_are_read_and_written(text, plan):
         ("conv5x5:32:max0", "the number after max must be"),
         ("conv0x0:32", "a kernel's side must be"),
         ("conv3x3:8:skip1", "the number after skip must be"),
-        ("500:max2", "of all options a dense layer has skip2 only, got '500:max2'"),
+        ("500:max2", "a dense layer has the options bits2 and skip2 only, got '500:max2'"),
         ("500:slip2", "unknown option 'slip2' of the layer '500:slip2'"),
         ("500:", "unknown option '' of the layer"),
         ("conv3x3:4:max2:average2", "the layer 'conv3x3:4:max2:average2' has a second pooling"),

@@ -1,18 +1,21 @@
 """A network with any activation: an optional backbone, then the layers that 0/1 networks have."""
 
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from zeroone.analysis.counts import walk
-from zeroone.baselines.activations import ACTIVATIONS
+from zeroone.baselines.activations import ACTIVATIONS, Kind
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.chain import Chain, as_matrix
 from zeroone.nn.functional import channels_last
 from zeroone.nn.heads import SoftmaxCE
-from zeroone.nn.layers import LayerPlan, build_layers, check_image
+from zeroone.nn.layers import Layer, LayerPlan, build_layers, check_image, thresholds_of
 from zeroone.nn.operators import Convolution, Shape
 from zeroone.nn.scaling import Scaling
 
@@ -42,6 +45,8 @@ class FloatNetwork(Chain):
         n_in, *hidden, n_classes = widths
         plans = [LayerPlan.parse(width) for width in hidden]
         activation = ACTIVATIONS[settings.activation]
+        if not activation.one_bit:  # real activations need one threshold only
+            plans = [replace(plan, bits=0) for plan in plans]
         shape: Shape = (int(n_in),)
         backbone, bits = None, False
         if settings.backbone is not None:
@@ -53,7 +58,9 @@ class FloatNetwork(Chain):
             shape = check_image(image)
         layers = build_layers([*plans, LayerPlan(int(n_classes))], shape, _draw)
         norm = settings.batch_norm
-        super().__init__(layers, activation, Convolution, backbone=backbone, batch_norm=norm)
+        super().__init__(
+            layers, partial(_activate, activation), Convolution, backbone=backbone, batch_norm=norm
+        )
         self.scaling, self.n_features = scaling, int(n_in)
         self.takes_bits = [bits, *(activation.one_bit for _ in plans)]
         channels_last(self)
@@ -75,6 +82,24 @@ class FloatNetwork(Chain):
         whole._modules = dict(self._modules)  # a copy's own, or both would get the backbone
         whole.backbone, whole.scaling, whole.n_features = backbone, scaling, backbone.n_inputs
         return whole
+
+
+class AtThresholds(nn.Module):
+    """A 1-bit activation at each of several thresholds, as ``zeroone.nn.Step`` has them."""
+
+    def __init__(self, activation: nn.Module, thresholds: tuple[float, ...]) -> None:
+        super().__init__()
+        self.activation, self.thresholds = activation, thresholds
+
+    def forward(self, u: Tensor) -> Tensor:
+        """Return all units at the first threshold, then at the second, and so on."""
+        return torch.cat([self.activation(u - value) for value in self.thresholds], dim=1)
+
+
+def _activate(activation: Kind, layer: Layer) -> nn.Module:
+    """Make the activation of a hidden layer."""
+    made, thresholds = activation(layer.operator.n_out), thresholds_of(layer.bits)
+    return made if thresholds == (0.0,) else AtThresholds(made, thresholds)
 
 
 def _draw(units: int, columns: int, bias: bool, _parts: int) -> Tensor:

@@ -4,7 +4,6 @@ Training with l2,0 empties columns. A unit is dead if all columns above it are e
 only dead units, or if it is never on. Dead units leave with their rows and columns.
 """
 
-
 import torch
 from torch import Tensor
 

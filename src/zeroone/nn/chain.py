@@ -42,9 +42,10 @@ class ChainLayer(nn.Module):
         self.norm: nn.Module = nn.Identity()
         if batch_norm or layer.bits:
             norm = nn.BatchNorm1d if isinstance(self.linear, nn.Linear) else nn.BatchNorm2d
-            self.norm = norm(layer.operator.n_out, affine=batch_norm)
-        if layer.bits:  # the weights are normalised: in evaluation mode, the norm changes nothing
-            self.norm.running_var.fill_(1 - self.norm.eps)
+            made = self.norm = norm(layer.operator.n_out, affine=batch_norm)
+            if layer.bits:  # the weights are normalised: evaluation leaves their outputs alone
+                assert made.running_var is not None
+                made.running_var.fill_(1 - made.eps)
         self.activation = activation or nn.Identity()
 
     def forward(self, V: Sequence[Tensor]) -> Tensor:
@@ -101,8 +102,7 @@ class Chain(nn.Module):
         self.backbone, self.shape_in = backbone, layers[0].operator.shape_in
         *hidden, last = layers
         self.layers = nn.ModuleList(
-            ChainLayer(x, convolution, activation(x), batch_norm=batch_norm)
-            for x in hidden
+            ChainLayer(x, convolution, activation(x), batch_norm=batch_norm) for x in hidden
         )
         self.layers.append(ChainLayer(last, convolution))
 

@@ -116,21 +116,22 @@ class WBlock:
         self.project()
 
     def _averaged(self) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients of the weights and of the bias, averaged over recent batches."""
-        grads = self.kind.weight.grad, None if self.bias is None else self.bias.grad
-        assert grads[0] is not None
-        momentum = self.group["momentum"]
-        if not momentum:
+        """Return the gradients of the weights and of the bias, averaged over recent batches.
+
+        The last batch counts twice, once for the average and once beside it (Nesterov's momentum).
+        """
+        grad, bias_grad = self.kind.weight.grad, None if self.bias is None else self.bias.grad
+        assert grad is not None
+        new = 1 - self.group["momentum"]
+        if new == 1:
             self.average = self.average_bias = None
-            return grads[0], grads[1]
-        if self.average is None:
-            self.average = grads[0].clone()
-            self.average_bias = None if grads[1] is None else grads[1].clone()
-            return grads[0], grads[1]
-        self.average.lerp_(grads[0], 1 - momentum)
-        if self.average_bias is not None and grads[1] is not None:
-            self.average_bias.lerp_(grads[1], 1 - momentum)
-        return self.average, self.average_bias
+            return grad, bias_grad
+        self.average = grad.clone() if self.average is None else self.average.lerp_(grad, new)
+        if bias_grad is not None:
+            past = self.average_bias
+            self.average_bias = bias_grad.clone() if past is None else past.lerp_(bias_grad, new)
+            bias_grad = self.average_bias.lerp(bias_grad, new)
+        return self.average.lerp(grad, new), bias_grad
 
     def _divided(
         self, grad: Tensor, bias_grad: Tensor | None, residuals: LowRank

@@ -1,7 +1,6 @@
 """Train a baseline on the same data, batches and schedule as a 0/1 network, by Adam."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ class AdamTrainer(ModuleTrainer):
         self, model: FloatNetwork, settings: BaselineSettings, n_batches: int, team: Team = ALONE
     ) -> None:
         self.network, self.settings, self.n_batches, self.team = model, settings, n_batches, team
-        self.k = 0
+        self.k, self.bf16 = 0, settings.bf16
         self.head = make_head("softmax", smoothing=settings.smoothing)
         fused = next(model.parameters()).device.type in {"cpu", "cuda"}
         self.optimizer = torch.optim.AdamW(
@@ -62,11 +61,7 @@ class AdamTrainer(ModuleTrainer):
         """Take one step of Adam, at a rate that may rise first and then falls linearly to 0."""
         self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * self._share_of_rate()
         self.module.train()
-        bf16 = (
-            torch.autocast(V0.device.type, torch.bfloat16) if self.settings.bf16 else nullcontext()
-        )
-        with bf16:
-            scores = super().update(V0, y, rng, weights, share).float()
+        scores = super().update(V0, y, rng, weights, share)
         self.module.eval()
         self.k += 1
         return scores

@@ -47,6 +47,8 @@ class StochasticSettings:
             scale, which the step ignores.
         density: the share of ternary weights that may differ from 0; 1 sets no limit. A network of
             wide layers with few such weights has a smaller file and less error than a narrow one.
+        bf16: whether to compute the layers in bfloat16, by autocast; some processors are twice as
+            fast in it. The W blocks stay in ``dtype``.
         lam: the price of a unit relative to twice the mean cost of removing one; 0 prunes nothing.
         keep: the share of hidden units to keep, instead of ``lam``; None keeps all.
         flash: keep no more units than fit into so many bytes of flash, such as '64k', as C code
@@ -67,6 +69,7 @@ class StochasticSettings:
     input_noise: float = 0.0
     weights: str = "real"
     density: float = 1.0
+    bf16: bool = False
     lam: float = 0.0
     keep: float | None = None
     flash: str | int | None = None
@@ -83,6 +86,8 @@ class StochasticSettings:
             if getattr(self, name) is not None and positive(name, getattr(self, name)) > 1e30:
                 raise InputError(f"{name} must be at most 1e30.")
         check_momentum(self.momentum)
+        if type(self.bf16) is not bool:
+            raise InputError(f"bf16 must be true or false, got {self.bf16!r}.")
         one_of("u_rule", self.u_rule, U_RULES)
         check_weights(self.weights, self.density)
         not_negative("lam", self.lam)

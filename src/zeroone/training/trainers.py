@@ -39,6 +39,7 @@ class ModuleTrainer(ABC):
     optimizer: torch.optim.Optimizer
     head: Head  # whose loss it minimises
     team: Team = ALONE
+    bf16 = False  # whether the forward pass runs in bfloat16
 
     @property
     @abstractmethod
@@ -72,7 +73,9 @@ class ModuleTrainer(ABC):
 
         """
         self.optimizer.zero_grad()
-        scores: Tensor = self.team.listen(partial(self.module, V0))
+        with torch.autocast(V0.device.type, torch.bfloat16, enabled=self.bf16):
+            scores: Tensor = self.team.listen(partial(self.module, V0))
+        scores = scores.to(V0.dtype)
         losses = self.head.training_losses(scores, y, self.head.smoothing)
         weighted = losses if sample_weight is None else losses * sample_weight
         # DDP averages over the ranks what must be a sum.
@@ -125,7 +128,7 @@ class BCDTrainer(ModuleTrainer):
         self.network, self.settings, self.total_steps = network, settings, total_steps
         self.probe, self.widths, self.team = probe, widths, team
         self.head = network.head
-        self.head.smoothing = settings.smoothing
+        self.head.smoothing, self.bf16 = settings.smoothing, settings.bf16
         self._stale = False  # whether the network is behind the module
         self._build()
         self.bits = self._bits()
@@ -238,8 +241,8 @@ class BCDTrainer(ModuleTrainer):
 
     def state(self) -> dict[str, Tensor]:
         """Return everything the next batch depends on."""
-        parts = {"layers": self.layers, "optimizer": self.optimizer}
-        return {name: as_bytes(part.state_dict()) for name, part in parts.items()}
+        layers, optimizer = self.layers.state_dict(), self.optimizer.state_dict()
+        return {"layers": as_bytes(layers), "optimizer": as_bytes(optimizer)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``, with the units that were left then."""
