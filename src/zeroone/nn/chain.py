@@ -42,7 +42,8 @@ class ChainLayer(nn.Module):
         self.norm: nn.Module = nn.Identity()
         if batch_norm or layer.bits:
             norm = nn.BatchNorm1d if isinstance(self.linear, nn.Linear) else nn.BatchNorm2d
-            made = self.norm = norm(layer.operator.n_out, affine=batch_norm)
+            dtype = self.linear.weight.dtype
+            made = self.norm = norm(layer.operator.n_out, affine=batch_norm, dtype=dtype)
             if layer.bits:  # the weights are normalised: evaluation leaves their outputs alone
                 assert made.running_var is not None
                 made.running_var.fill_(1 - made.eps)
@@ -62,7 +63,8 @@ class ChainLayer(nn.Module):
         weights = [as_matrix(linear) for linear in maps]
         if self.plan.bits and isinstance(self.norm, nn.BatchNorm1d | nn.BatchNorm2d):
             weights[0] = normalised(with_bias(weights[0], self.linear), self.norm)
-            weights[1:] = [W / deviations(self.norm)[:, None] for W in weights[1:]]
+            divided = [W / deviations(self.norm)[:, None] for W in weights[1:]]
+            weights[1:] = [W.to(weights[0].dtype) for W in divided]
         return weights
 
     def __repr__(self) -> str:

@@ -235,9 +235,8 @@ class Network:
 
     def expanded(self) -> "Network":
         """Return a copy in which every unit has one bit; the scores stay the same."""
-        layers = [layer.expanded() for layer in deepcopy(self.layers)]
-        network = Network(layers, self.head, self.scaling, self.classes, self.backbone)
-        network.feature_names = self.feature_names
+        network = deepcopy(self)
+        network.layers = [layer.expanded() for layer in network.layers]
         return network
 
     def features(self, V: Tensor) -> Tensor:

@@ -97,6 +97,8 @@ class TrainSettings:
                 raise InputError("patience needs a validation part, such as validation=0.1.")
         if self.solver == "exact" and any(plan.skip for plan in self.plans):
             raise InputError("shortcuts (skip) are for solver='stochastic'.")
+        if self.solver == "exact" and any(plan.bits for plan in self.plans):
+            raise InputError("several bits a unit (bits) are for solver='stochastic'.")
         if self.head != "hardmax" and self.solver == "exact" and self.exact.printed:
             raise InputError("the printed U_h formula is Lemma 1, which needs head='hardmax'.")
 
