@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from zeroone.nn.backbones import BITS, residual_blocks
+from zeroone.nn.backbones import BITS
 from zeroone.utils.checks import InputError, one_of
 
 Hidden = tuple[int | str, ...]
@@ -68,7 +68,15 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
             512,
         ),
     ),
-    "resnet18-bits": (None, ("conv3x3:32:pad1:max2", *residual_blocks((32, 64, 128, 256)))),
+    # Two thresholds a filter, for methods with 1-bit activations; others have one output a filter.
+    "deep": (
+        None,
+        tuple(
+            f"conv3x3:{filters}:pad1:bits2{pool}"
+            for filters in (32, 64, 128)
+            for pool in ("", ":max2")
+        ),
+    ),
     "tinynet": ("tiny", (200, 200)),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),

@@ -41,6 +41,8 @@ METHODS = {
     "ste-sign": _baseline("STE, sign", "ste-sign"),
     "ste-bn": _baseline("STE, 0/1, BatchNorm", "ste", batch_norm=True),
     "bi-real": _baseline("Bi-Real-Net", "bi-real"),
+    "relu-bn": _baseline("ReLU, BatchNorm", "relu", batch_norm=True),
+    "bi-real-bn": _baseline("Bi-Real, BatchNorm", "bi-real", batch_norm=True),
     "ccnn": _baseline("CCNN", "ccnn"),
     "pcnn": _baseline("PCNN (public form)", "pcnn"),
     "bcd": _bcd("0/1 BCD"),

@@ -5,13 +5,13 @@ import torch
 from torch.nn import functional
 
 from model_files import rewritten
-from paper.matrix.architectures import ARCHITECTURES
 from residual_networks import DIGITS, HIDDEN, IMAGE, batch, build
 from zeroone import TrainSettings, load
 from zeroone.analysis.counts import counts, parameters
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
+from zeroone.nn.backbones import residual_blocks
 from zeroone.nn.layers import recent
 from zeroone.nn.scaling import Scaling
 from zeroone.training.baselines import train_baseline
@@ -193,9 +193,8 @@ def test_rivals_name_the_layer_that_does_not_fit(hidden, sentence):
         FloatNetwork([72, *hidden, 3], BaselineSettings("relu"), Scaling.identity(72), IMAGE)
 
 
-def test_the_residual_architecture():
-    backbone, hidden = ARCHITECTURES["resnet18-bits"]
-    assert backbone is None
+def test_residual_blocks():
+    hidden = ("conv3x3:32:pad1:max2", *residual_blocks((32, 64, 128, 256)))
     assert len(hidden) == 17
     network = build(hidden, (3, 32, 32), 10)
     assert parameters(network) == 2_890_506
