@@ -75,19 +75,19 @@ class Layer:
         return compare(self.forward(V), thresholds_of(self.bits))
 
     def expanded(self) -> "Layer":
-        """Return an equal layer in which every unit has one bit: one unit for each threshold."""
+        """Return an equal layer whose units have one bit: one unit a threshold, side by side."""
         thresholds = thresholds_of(self.bits)
         if thresholds == (0.0,):
             return replace(self, bits=0)
         op, n = self.operator, len(thresholds)
-        rows = op.linear.repeat(n, 1)
+        rows = op.linear.repeat_interleave(n, dim=0)
         offset = rows.new_zeros(op.n_out) if op.offset is None else op.offset
-        moved = torch.cat([offset - value for value in thresholds])
-        weight = torch.cat([rows, moved[:, None]], dim=1)
+        moved = offset[:, None] - torch.tensor(thresholds).to(offset)
+        weight = torch.cat([rows, moved.view(-1, 1)], dim=1)
         made = Operator(weight, op.shape_in, op.kernel, op.stride, op.padding)
         shortcut = deepcopy(self.shortcut)
         if shortcut is not None:
-            shortcut.weight = shortcut.weight.repeat(n, 1)
+            shortcut.weight = shortcut.weight.repeat_interleave(n, dim=0)
         return Layer(made, self.pool, shortcut, self.skip)
 
 

@@ -234,8 +234,16 @@ class Network:
         return Network(self.layers, self.head, scaling, self.classes, backbone)
 
     def expanded(self) -> "Network":
-        """Return a copy in which every unit has one bit; the scores stay the same."""
+        """Return a copy in which every unit has one bit; the scores stay the same.
+
+        Units that share their weights are neighbours, which makes compressed files smaller.
+        """
         network = deepcopy(self)
+        for i, layer in enumerate(self.layers[:-1]):
+            bits = torch.arange(layer.operator.n_out * max(1, layer.bits))
+            by_unit = bits.view(-1, layer.operator.n_out).T.flatten()
+            for link in network.consumers(i + 1):
+                link.operator.select(by_unit, torch.arange(link.operator.n_out))
         network.layers = [layer.expanded() for layer in network.layers]
         return network
 
