@@ -44,7 +44,43 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
 class BCD(Optimizer):
-    """Train a model with ``Step`` activations by stochastic block coordinate descent."""
+    """Train a model with ``Step`` activations by stochastic block coordinate descent.
+
+    Args:
+        model: any module whose hidden activations are ``Step`` modules. Pass the model that
+            you call, even if it is compiled or wrapped in ``DistributedDataParallel``.
+        total_steps: the number of batches in the training, over which all step sizes fall.
+            None means that there is no end.
+        move: the root mean square change of a hidden layer's pre-activations per batch,
+            relative to their standard deviation; falls linearly to 0.
+        momentum: the weight of earlier batches in the gradients that the W block solves for. For
+            deep convolutional networks, take 0.9 and a smaller ``move``, such as 0.03.
+        head_step: the share of the W block's solution that layers without a Step after them
+            take; falls to a tenth. The loss must be a mean over the samples of a batch.
+        window: a bit may flip where |u| is at most this many standard deviations of its unit;
+            falls to a half.
+        damping: of the W block, relative to the total variance of the layer's inputs. None
+            chooses by the length of the training: 0.01 up to 1,000 batches, 0.04 from 2,000,
+            and linearly in between.
+        weights: 'real', 'ternary' or 'binary' weights in the hidden layers. Few-valued weights
+            have one scale per unit, which the step ignores.
+        density: the share of ternary weights that may differ from 0; 1 sets no limit. Models
+            with few such weights are smaller and faster.
+        keep: the share of hidden units to keep; the others are removed during the training.
+        lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
+            of removing one. It empties input columns as well.
+        groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
+            of move, momentum, head_step, damping, weights and density.
+        adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
+            falls linearly to 0.
+        balance: whether the first batch sets the biases. It centres each unit's
+            pre-activations and spreads the thresholds by half a standard deviation.
+        strict: refuse parameters without a W block.
+
+    Raises:
+        InputError: if the model or a setting cannot be used.
+
+    """
 
     # Optimizer wraps some methods. On their first call the wrappers import torch's compiler, which
     # takes a second of CPU time. The plain functions do the same without it.
@@ -73,42 +109,6 @@ class BCD(Optimizer):
         balance: bool = True,
         strict: bool = False,
     ) -> None:
-        """Take charge of a model's trainable parameters.
-
-        Args:
-            model: any module whose hidden activations are ``Step`` modules. Pass the model that
-                you call, even if it is compiled or wrapped in ``DistributedDataParallel``.
-            total_steps: the number of batches in the training, over which all step sizes fall.
-                None means that there is no end.
-            move: the root mean square change of a hidden layer's pre-activations per batch,
-                relative to their standard deviation; falls linearly to 0.
-            momentum: the weight of earlier batches in the gradients that the W block solves for.
-            head_step: the share of the W block's solution that layers without a Step after them
-                take; falls to a tenth. The loss must be a mean over the samples of a batch.
-            window: a bit may flip where |u| is at most this many standard deviations of its unit;
-                falls to a half.
-            damping: of the W block, relative to the total variance of the layer's inputs. None
-                chooses by the length of the training: 0.01 up to 1,000 batches, 0.04 from 2,000,
-                and linearly in between.
-            weights: 'real', 'ternary' or 'binary' weights in the hidden layers. Few-valued weights
-                have one scale per unit, which the step ignores.
-            density: the share of ternary weights that may differ from 0; 1 sets no limit. Models
-                with few such weights are smaller and faster.
-            keep: the share of hidden units to keep; the others are removed during the training.
-            lam: an alternative to ``keep``: the price of a unit, relative to twice the mean cost
-                of removing one. It empties input columns as well.
-            groups: other settings for some parameters: ``{"params": ..., "move": 0.02}`` with any
-                of move, momentum, head_step, damping, weights and density.
-            adam_lr: Adam's learning rate for parameters without a W block, such as BatchNorm's;
-                falls linearly to 0.
-            balance: whether the first batch sets the biases. It centres each unit's
-                pre-activations and spreads the thresholds by half a standard deviation.
-            strict: refuse parameters without a W block.
-
-        Raises:
-            InputError: if the model or a setting cannot be used.
-
-        """
         if not isinstance(model, nn.Module):
             raise InputError(
                 f"BCD takes the model itself, not its parameters, and no {type(model).__name__}; "
