@@ -20,6 +20,12 @@ SHAPES = {
     "residual": ((9,), [8, 7, "6:skip2"]),
     "images": ((2, 6, 5), ["conv3x3:5:pad1:max2", "conv2x2:4", 6]),
     "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
+    "bits": ((9,), ["8:bits2", "7:bits3"]),
+    "bits of images": ((2, 6, 5), ["conv3x3:5:pad1:bits2:max2", "conv2x2:4:bits3", 6]),
+    "bits, shortcut": (
+        (1, 6, 6),
+        ["conv3x3:5:pad1", "conv3x3:3:pad1:bits2", "conv3x3:5:pad1:skip2:bits2"],
+    ),
     "shortcut": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:5:pad1", "conv3x3:5:pad1:skip2", 6]),
 }
 
@@ -45,6 +51,8 @@ def whole_network(name, seed=0):
             op.offset.copy_(torch.randint(-size, size, op.offset.shape, generator=rng) + 0.5)
         if not network.layers[link.layer].shortcut or op.bias:
             op.linear[:, 0] = largest
+        if network.layers[link.layer].bits:  # so that thresholds divide the sums
+            op.weight /= 128 if link.source else 8192
     network.operators[-1].offset.floor_()
     return network
 

@@ -30,6 +30,7 @@ PLANS = {
     "no hidden layer": ((12,), ()),
     "dense residual": ((12,), (9, 9, "9:skip2")),
     "convolution": ((2, 9, 8), ("conv3x3:4:pad1:max2", "conv2x2:5:stride2", 6)),
+    "bits": ((1, 8, 8), ("conv3x3:4:pad1:bits2", "conv3x3:3:bits3:max2", "6:bits2")),
     "average": ((1, 8, 8), ("conv3x3:4:average2", 6)),
     "residual": ((1, 8, 8), ("conv3x3:4:pad1", "conv3x3:4:pad1", "conv3x3:4:pad1:skip2:max2", 6)),
 }
@@ -285,3 +286,37 @@ def test_normalisations_that_cannot_be_absorbed():
         from_torch(whole, image=(1, 8, 8))
     with pytest.raises(InputError, match=r"module 0 .BatchNorm1d.: it has no place"):
         from_torch(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+
+# --- poolings of bits
+
+
+@pytest.mark.parametrize(
+    "average", [nn.AvgPool2d(2), nn.AvgPool2d(3), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(3)]
+)
+@torch.no_grad()
+def test_poolings_of_bits(average):
+    torch.manual_seed(5)
+    conv = nn.Conv2d(2, 4, 3, padding=1)
+    features = nn.Sequential(conv, Step(thresholds=(-0.2, 0.3)), nn.MaxPool2d(2), average)
+    n = features(torch.zeros(1, 2, 12, 12)).numel()
+    module = nn.Sequential(features, nn.Flatten(), nn.Linear(n, 5), Step(), nn.Linear(5, 3))
+    X = torch.randn(100, 2, 12, 12)
+    network = from_torch(module, image=(2, 12, 12))
+    torch.testing.assert_close(network.scores(X.flatten(1)), module(X), rtol=1e-5, atol=1e-5)
+    assert network.layers[0].shape_out == (8, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ([nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(64, 3)], "module 2 .*square windows"),
+        ([nn.AvgPool2d((1, 2)), nn.Flatten(), nn.Linear(72, 3)], "module 2 .*square windows"),
+        ([nn.AvgPool2d(2), nn.Conv2d(4, 2, 1), Step(), nn.Linear(18, 3)], "linear layers only"),
+        ([nn.AvgPool2d(2), nn.AvgPool2d(3), nn.Flatten(), nn.Linear(4, 3)], "module 3 .*square"),
+    ],
+)
+def test_poolings_of_bits_that_do_not_fit(parts, sentence):
+    module = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), Step(), *parts)
+    with pytest.raises(InputError, match=sentence):
+        from_torch(module, image=(1, 6, 6))

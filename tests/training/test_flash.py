@@ -28,6 +28,7 @@ def run_of(X=X, **options):
         ((40, 30), {"weights": "ternary"}, 2000),
         ((40, 30), {"weights": "binary"}, 1600),
         (("conv3x3:9:pad1:max2", 20), {}, 3500),
+        (("conv3x3:9:pad1:bits2:max2", "20:bits2"), {}, 3500),
         (("conv3x3:9:max2", "conv2x2:8", 20), {"weights": "binary"}, 2500),
     ],
 )

@@ -269,8 +269,13 @@ def test_a_callback_may_stop_the_training(digits):
     assert (str(run.status), run.n_iter, enough.batches) == ("stopped", 2, 26)
 
 
-@pytest.mark.parametrize("weights", ["ternary", "binary"])
-def test_projected_weights_go_on_to_the_same_bits(digits, tmp_path, monkeypatch, weights):
+BITS = {"hidden": ("30:bits2", "20:bits3"), "momentum": 0.9}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"weights": "ternary"}, {"weights": "binary"}, BITS, BITS | {"bf16": True}], ids=str
+)
+def test_other_weights_and_layers_go_on_to_the_same_bits(digits, tmp_path, monkeypatch, changes):
     monkeypatch.setattr("zeroone.training.checkpoint.INTERVAL", 0)
 
     class Interrupt(Callback):
@@ -278,10 +283,10 @@ def test_projected_weights_go_on_to_the_same_bits(digits, tmp_path, monkeypatch,
             if entry["iteration"] == 4:
                 raise KeyboardInterrupt
 
-    whole, cut, few = tmp_path / "whole", tmp_path / "cut", settings(weights=weights)
+    whole, cut, few = tmp_path / "whole", tmp_path / "cut", settings(**changes)
     train(digits.X, digits.y, few, test=digits.test, out=whole)
     with pytest.raises(KeyboardInterrupt):
         train(digits.X, digits.y, few, test=digits.test, out=cut, callbacks=[Interrupt()])
-    resume(digits, cut, weights=weights)
+    resume(digits, cut, **changes)
     models = [(folder / "model.safetensors").read_bytes() for folder in (whole, cut)]
     assert models[0] == models[1]

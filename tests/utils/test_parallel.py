@@ -75,6 +75,8 @@ def made(tmp_path_factory):
     shard(load_data("digits"), folder / "even", 5)
     uneven(folder / "uneven")
     jobs = {name: job | {"batches": 50, "batch": 64} for name, job in BATCHES.items()}
+    jobs["bits"] = {"hidden": ["30:bits2", "20:bits3"], "settings": {"keep": 0.5, "momentum": 0.5}}
+    jobs["bits"] |= {"batches": 50, "batch": 64}
     jobs["digits"] = {"data": "digits", "options": STOCHASTIC}
     jobs["even"] = {"data": str(folder / "even"), "options": STOCHASTIC}
     jobs["uneven"] = {"data": str(folder / "uneven"), "options": STOCHASTIC}
@@ -123,6 +125,14 @@ def test_stochastic_solver(name, size, made):
     assert difference(alone, first) < (1e-4 if name == "backbone" else 1e-9)
     for other in others:
         assert difference(first, other) == 0
+
+
+def test_ranks_normalise_by_their_own_samples(made):
+    """Layers with bits: a network by two ranks is not that of one, but both ranks have the same."""
+    (alone,), (first, other) = made[1]["bits"], made[2]["bits"]
+    assert [len(first[name]) for name in "012"] == [15, 10, 10]
+    assert difference(first, other) == 0
+    assert difference(alone, first) > 0.01
 
 
 @pytest.mark.parametrize(("name", "size"), [("exact", 2), ("exact-uneven", 2), ("exact-uneven", 4)])

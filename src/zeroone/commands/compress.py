@@ -80,10 +80,10 @@ def as_integers(model: Network | IntegerModel, split: Split | None = None) -> In
 
 
 def widths(model: Network | IntegerModel) -> list[int]:
-    """Count the inputs, the units (or filters) of each layer, and the classes."""
+    """Count the inputs, the bits (or maps of bits) of each layer, and the classes."""
     if isinstance(model, Network):
         first = model.backbone.n_features if model.backbone else model.scaling.n_taken
-        return [first, *(op.n_out for op in model.operators)]
+        return [first, *(layer.shape_out[0] for layer in model.layers)]
     network = model.network
     return [network.inputs.n_taken, *(stage.main.n_out for stage in network.stages)]
 

@@ -54,6 +54,8 @@ class ChainLayer(nn.Module):
         U: Tensor = self.linear(self._inputs(V[-1]))
         if self.shortcut is not None:
             U = U + self.shortcut(self._inputs(V[-self.plan.skip]))
+        if self.training:  # a single sample has no deviation: take that of those before it
+            self.norm.train(len(U) > 1)
         out: Tensor = self.activation(self.norm(self.pool(U)))
         return out
 

@@ -12,24 +12,16 @@ A module keeps ``Network``'s arithmetic: the same scores up to the rounding of a
 from copy import deepcopy
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from zeroone.nn.backbones import Backbone
-from zeroone.nn.chain import Chain, as_matrix, normalised, with_bias
+from zeroone.nn.chain import Chain
 from zeroone.nn.heads import make_head
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import (
-    Layer,
-    LayerPlan,
-    build_layers,
-    check_image,
-    naming,
-    thresholds_of,
-)
+from zeroone.nn.layers import Layer, thresholds_of
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
-from zeroone.nn.pooling import AvgPool, MaxPool, NoPool
+from zeroone.nn.sequence import read_layers
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
 
@@ -105,7 +97,9 @@ def from_torch(
             ``nn.MaxPool2d``, ``nn.AvgPool2d``, ``nn.BatchNorm1d`` or ``nn.BatchNorm2d``,
             ``nn.Flatten`` and, after every layer but the last, ``Step``. The network of a sequence
             takes its inputs unscaled. Thresholds absorb batch normalisation; a ``Step`` with
-            several thresholds makes as many units of each.
+            several thresholds makes as many units of each. ``nn.MaxPool2d`` may also come after a
+            ``Step``, and so may ``nn.AvgPool2d`` or ``nn.AdaptiveAvgPool2d`` below a linear layer,
+            which then shares its weights within each window.
         image: the shape (channels, height, width) of a sample, which convolutions need.
         classes: the class labels of a sequence; 0, 1, ... by default.
         head: the head of a sequence.
@@ -120,91 +114,4 @@ def from_torch(
         raise InputError("only modules of to_torch and nn.Sequential become 0/1 networks.")
     parts = [part for _, part in module.named_modules(remove_duplicate=False)]
     flat = [part for part in parts if not isinstance(part, nn.Sequential)]
-    return Network(_read(flat, image), make_head(head), classes=classes)
-
-
-def _read(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
-    """Return the layers that a list of modules stands for."""
-    plans: list[LayerPlan] = []
-    linear: list[nn.Linear | nn.Conv2d] = []
-    weights: list[Tensor] = []  # of each layer, as an operator holds them
-    closed = True  # whether a step has ended the last layer
-    for i, module in enumerate(modules):
-        with naming(f"module {i} ({type(module).__name__})"):
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                if not closed:
-                    raise InputError("it follows a layer without a Step between them.")
-                plans.append(_plan(module))
-                linear.append(module)
-                weights.append(as_matrix(module))
-                closed = False
-            elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and not closed:
-                plans[-1] = _pooled(plans[-1], module)
-            elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not closed:
-                if plans[-1].pool == MaxPool.kind and _turns(module):
-                    raise InputError("a negative weight makes the largest entry the smallest.")
-                weights[-1] = normalised(with_bias(weights[-1], linear[-1]), module)
-            elif isinstance(module, Step) and not closed:
-                if module.thresholds != (0.0,):
-                    weights[-1] = _repeated(with_bias(weights[-1], linear[-1]), module.thresholds)
-                    plans[-1] = replace(plans[-1], units=len(weights[-1]))
-                closed = True
-            elif not isinstance(module, nn.Flatten | nn.Identity):
-                raise InputError("it has no place in a 0/1 network.")
-    if not plans or closed or plans[-1].kernel:
-        raise InputError("a 0/1 network ends with a linear layer, its scores.")
-    first = linear[0]
-    if image is None and isinstance(first, nn.Linear):
-        image = (first.in_features,)
-    drawn = iter(weights)
-    return build_layers(plans, image or check_image(image), lambda *_: next(drawn))
-
-
-def _turns(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> bool:
-    return norm.weight is not None and bool((norm.weight < 0).any())
-
-
-def _repeated(W: Tensor, thresholds: tuple[float, ...]) -> Tensor:
-    """Return the weights of all units for each threshold, which the biases absorb."""
-    each = W.repeat(len(thresholds), 1)
-    each[:, -1] -= torch.tensor(thresholds).to(W).repeat_interleave(len(W))
-    return each
-
-
-def _plan(module: nn.Linear | nn.Conv2d) -> LayerPlan:
-    """Return the plan of a layer, without a pooling."""
-    if isinstance(module, nn.Linear):
-        return LayerPlan(module.out_features)
-    kernel, stride = _side(module.kernel_size), _side(module.stride)
-    padding = None if isinstance(module.padding, str) else _side(module.padding)
-    if module.padding == "valid":
-        padding = 0
-    elif module.padding == "same" and kernel is not None and kernel % 2:
-        padding = kernel // 2
-    plain = module.groups == 1 and _side(module.dilation) == 1 and module.padding_mode == "zeros"
-    if not plain or kernel is None or stride is None or padding is None:
-        raise InputError(
-            "convolutions of 0/1 networks are square, padded alike on all sides, with no groups or "
-            "dilation."
-        )
-    return LayerPlan(module.out_channels, kernel, stride, padding)
-
-
-def _pooled(plan: LayerPlan, module: nn.MaxPool2d | nn.AvgPool2d) -> LayerPlan:
-    """Add torch's pooling to a plan, or refuse windows that 0/1 networks do not have."""
-    if plan.pool != NoPool.kind:
-        raise InputError("it is a second pooling of the same layer.")
-    size = _side(module.kernel_size)
-    plain = _side(module.stride) == size and _side(module.padding) == 0 and not module.ceil_mode
-    plain = plain and _side(getattr(module, "dilation", 1)) == 1
-    if not plain or size is None or getattr(module, "divisor_override", None):
-        raise InputError("poolings of 0/1 networks have square windows, side by side.")
-    kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind
-    return replace(plan, pool=kind, window=size)
-
-
-def _side(size: int | tuple[int, ...]) -> int | None:
-    """Return the side of a square, or None if it is none."""
-    if isinstance(size, int):
-        return size
-    return int(size[0]) if len(set(size)) == 1 else None
+    return Network(read_layers(flat, image), make_head(head), classes=classes)

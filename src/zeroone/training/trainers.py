@@ -197,6 +197,11 @@ class BCDTrainer(ModuleTrainer):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
                 scores = super().update(V0, y, rng, sample_weight, share)
+        if several:  # each rank normalised by its own samples; the network is one
+            norms = [b for b in self.layers.buffers() if b.is_floating_point()]
+            self.team.sum_(*norms)
+            for values in norms:
+                values.div_(self.team.size)
         if several and sizes != [p.shape for p in self.layers.parameters()]:
             # DDP's buckets have the old sizes, as have the autograd nodes that it keeps alive.
             self.module = self.layers
