@@ -56,8 +56,7 @@ SLOW_NETWORK = {"augment": "crop-flip", "epochs": 6}
 # others (docs/notebook.md), as were the rates of the baselines out of 1e-3, 3e-3 and 1e-2.
 DEEP = {"augment": "crop-flip", "epochs": 16, "bf16": True}
 DEEP_BCD = {"momentum": 0.9, "move": 0.03, "damping": 0.003}
-DEEP_BASELINES = {"warmup": 0.2, "weight_decay": 0.01, "learning_rate": 3e-3}
-DEEP_RELU = {"method": "relu-bn", "label": "ReLU, BatchNorm", "learning_rate": 1e-2}
+DEEP_BASELINES = {"warmup": 0.2, "weight_decay": 0.01, "learning_rate": 1e-2}
 PLAIN = {
     "method": "relu",
     "label": "ReLU, no regularisers",
@@ -118,11 +117,10 @@ SUITES = {
         Spec(
             ("cifar10",),
             ("deep",),
-            ("bcd", "relu-fast", "ste-bn", "bi-real-bn"),
+            ("bcd", "relu-bn", "ste-bn", "bi-real-bn"),
             train=DEEP,
             bcd=DEEP_BCD,
             baselines=DEEP_BASELINES,
-            variants={"relu-fast": DEEP_RELU},
         )
     ],
     "cifar100": [on_backbone("cifar100", "resnet18@10", batch=128)],
