@@ -65,9 +65,9 @@ def test_the_network_is_its_module_in_evaluation(name, rng):
         shape = (64,) if name == "dense" else DIGITS.shape
         plans = [LayerPlan.parse(layer) for layer in LAYERS[name]]
         network = Network.build(shape, plans, 10, "softmax", bias=bias, dtype=torch.float64)
-        trainer = BCDTrainer(network, StochasticSettings(keep=0.5), 30)
-        V, y = torch.from_numpy(X[:300]).double() / 8, torch.from_numpy(Y[:300])
-        for _ in range(30):
+        trainer = BCDTrainer(network, StochasticSettings(keep=0.5), 20)
+        V, y = torch.from_numpy(X[:150]).double() / 8, torch.from_numpy(Y[:150])
+        for _ in range(20):
             trainer.update(V, y, rng)
         expected = trainer.layers.eval()(V).detach()
         torch.testing.assert_close(trainer.model.forward(V), expected, rtol=1e-9, atol=1e-9)
@@ -79,7 +79,7 @@ def test_the_network_is_its_module_in_evaluation(name, rng):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_state_is_all_that_the_next_batch_depends_on(name, rng):
-    V, y = torch.from_numpy(X[:200]).float() / 8, torch.from_numpy(Y[:200])
+    V, y = torch.from_numpy(X[:100]).float() / 8, torch.from_numpy(Y[:100])
     settings = StochasticSettings(keep=0.5, momentum=0.9)
 
     def fresh(seed):
