@@ -29,8 +29,9 @@ class TrainSettings:
 
     Attributes:
         hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2';
-            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it; None takes two dense
-            layers of 256 units, or the layers of the network to start from.
+            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it, '64:bits2' has two
+            bits a unit; None takes two dense layers of 256 units, or the layers of the network to
+            start from.
         solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
             paper).
         head: 'softmax', or 'hardmax' (the paper's); 'logistic' for several labels per sample,
