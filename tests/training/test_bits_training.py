@@ -106,6 +106,20 @@ def test_the_state_is_all_that_the_next_batch_depends_on(name, rng):
             assert torch.equal(a.operator.weight, b.operator.weight)
 
 
+def test_flipped_bits_are_those_of_the_units_that_stay(rng):
+    V, y = torch.from_numpy(X[:100]).float() / 8, torch.from_numpy(Y[:100])
+    network = Network.build((64,), ("12:bits3",), 10, "softmax")
+    trainer = BCDTrainer(network, StochasticSettings(keep=0.5, move=1e-9), 100, V)
+    for k in range(80):
+        if k == 10:
+            assert trainer.notes()["flipped"][0] > 0  # the biases were balanced
+            assert trainer.bits[0][1].shape[1] == 36
+        trainer.update(V, y, rng)
+    flipped = trainer.notes()["flipped"][0]
+    assert trainer.bits[0][1].shape[1] == 18
+    assert flipped < 0.2  # as the running deviations settle
+
+
 def test_a_network_of_bits_is_trained_further(run):
     start = run.network
     again = train(X, Y, TrainSettings.from_options(epochs=3), test=DIGITS.test, start=start)
