@@ -73,7 +73,7 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
         None,
         tuple(
             f"conv3x3:{filters}:pad1:bits2{pool}"
-            for filters in (32, 64, 128)
+            for filters in (48, 96, 192)
             for pool in ("", ":max2")
         ),
     ),

@@ -195,9 +195,9 @@ def test_modules_of_bits_train_on():
     X = samples(network, 300)
     y = X[:, :3].argmax(dim=1)
     module = to_torch(network, trainable=True)
-    bcd = BCD(module, 60, balance=False, keep=0.5, momentum=0.5)
+    bcd = BCD(module, 120, balance=False, keep=0.5, momentum=0.5)
     losses = []
-    for _ in range(60):
+    for _ in range(120):
         bcd.zero_grad()
         loss = functional.cross_entropy(module(X), y)
         loss.backward()

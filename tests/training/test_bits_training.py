@@ -206,14 +206,15 @@ def test_a_baseline_computes_what_a_network_does():
 
 @pytest.mark.parametrize("hidden", [(60, 40), LAYERS["images"]], ids=["dense", "bits of images"])
 def test_bf16_learns_as_well(hidden):
-    errors, weights = {}, {}
+    errors, weights = {False: [], True: []}, {}
     for bf16 in (False, True):
-        made = run_of(hidden, bf16=bf16, epochs=8)
-        errors[bf16] = made.record["result"]["test_error"]
+        for seed in range(3):
+            made = run_of(hidden, bf16=bf16, epochs=8, seed=seed)
+            errors[bf16].append(made.record["result"]["test_error"])
         weights[bf16] = made.network.operators[0].weight
         assert made.network.dtype == torch.float32
         assert made.record["settings"]["stochastic"]["bf16"] is bf16
-    assert abs(errors[True] - errors[False]) < 0.02
+    assert abs(np.mean(errors[True]) - np.mean(errors[False])) < 0.02
     assert not torch.equal(weights[False], weights[True])
 
 

@@ -11,6 +11,7 @@ where B holds the pre-activations divided by the scale of their unit. ``register
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -84,17 +85,36 @@ class _StepFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         U, scale, window = ctx.saved_tensors
         parts = grads[0].chunk(len(ctx.thresholds), ctx.dim)
-        total: Tensor | None = None  # of the residuals of a unit's bits
-        for grad, threshold in zip(parts, ctx.thresholds, strict=True):
-            B = U - threshold if threshold else U
-            if U_RULES[ctx.rule] is expected:  # the same as below, in fewer passes over memory
-                inside = torch.le(B.abs(), window * scale, out=torch.empty_like(B))
-                passed = (grad * inside).div_(scale)
-            else:
-                passed = -U_RULES[ctx.rule](-grad, B / scale, window) / scale
-            total = passed if total is None else total.add_(passed)
-        assert total is not None
+        normalised = len(ctx.thresholds) > 1 and scale.ndim == 0  # then the scale is 1
+        if normalised and U_RULES[ctx.rule] is expected:
+            passed = partial(_inside, U=U, reach=window)
+        else:
+            passed = partial(_passed, U=U, scale=scale, window=window, rule=ctx.rule)
+        residuals = [passed(*both) for both in zip(parts, ctx.thresholds, strict=True)]
+        total = residuals[0]
+        for residual in residuals[1:]:  # those of a unit's bits add up
+            total = total.add_(residual)
         return total, None, None, None, None
+
+
+def _passed(
+    grad: Tensor, threshold: float, *, U: Tensor, scale: Tensor, window: Tensor, rule: str
+) -> Tensor:
+    """Return what the bits of one threshold pass on of a gradient."""
+    B = U - threshold if threshold else U
+    if U_RULES[rule] is not expected:
+        return -U_RULES[rule](-grad, B / scale, window) / scale
+    # The same, in fewer passes over memory.
+    inside = torch.le(B.abs(), window * scale, out=torch.empty_like(B))
+    return (grad * inside).div_(scale)
+
+
+def _inside(grad: Tensor, threshold: float, *, U: Tensor, reach: Tensor) -> Tensor:
+    """Return the gradient where |u - threshold| < reach, else 0: one pass over memory."""
+    if torch.compiler.is_compiling():  # a number would end the graph, and the compiler fuses this
+        return grad * ((U - threshold).abs() < reach)
+    far = float(reach)
+    return torch.ops.aten.hardtanh_backward(grad, U, threshold - far, threshold + far)
 
 
 def step(
@@ -122,11 +142,12 @@ class Step(nn.Module):
 
     With several thresholds, each unit gives one bit per threshold: those of the first threshold for
     all units, then those of the second, and so on. The next layer takes as many times more inputs.
-    Thresholds count in units of u, so put a ``BatchNorm`` without trained parameters before them.
+    Several thresholds count in units of u, as does their window: put a ``BatchNorm`` without
+    trained parameters before them.
 
-    ``BCD`` keeps ``scale``, the standard deviation of each unit's pre-activations, and ``window``,
-    the multiple of it up to which a bit may flip. The forward pass uses neither, so neither is
-    saved with the model.
+    ``BCD`` keeps ``scale``, the standard deviation of each unit's pre-activations (1 if there are
+    several thresholds), and ``window``, the multiple of it up to which a bit may flip. The forward
+    pass uses neither, so neither is saved with the model.
     """
 
     scale: Tensor
@@ -174,6 +195,8 @@ class Step(nn.Module):
 
     def take_scale(self, variance: Tensor, memory: float) -> None:
         """Update the scale from the variance of each unit in a batch."""
+        if len(self.thresholds) > 1:
+            return
         if self.scale.shape == variance.shape:
             variance = self.scale.square().lerp(variance.to(self.scale), 1 - memory)
         self.scale = variance.sqrt()
