@@ -45,7 +45,7 @@ class Victim:
             steps: whether hidden units are 0/1 steps.
 
         """
-        scaling, operators = model.scaling, [link.operator for link in model.links]
+        scaling, operators = model.scaling, list(model.operators)
         used = slice(None) if scaling.taken is None else scaling.taken
         scale = scaling.scale.double().expand_as(scaling.centre)[used]
         W = operators[0].linear.double() / scale

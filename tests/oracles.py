@@ -138,53 +138,38 @@ def starts(n, apart=0.5):
     return np.array([apart * NormalDist().inv_cdf(k * golden % 1) for k in range(1, n + 1)])
 
 
-def bcd_batch(Ws, shortcuts, X, y, move, head_step, damping, smoothing=0.1):
+def bcd_batch(Ws, streams, X, y, move, head_step, damping, smoothing=0.1):
     """The first batch of stochastic BCD on dense layers with biases in the last column.
 
-    ``shortcuts``: of some layers a matrix and the layer whose inputs it takes. Gives the new
-    weights, and the new shortcuts.
+    ``streams``: the layers that add the pre-activations of the layer below. Gives the new weights.
     """
     Ws = [W.copy() for W in Ws]
-    V, B, own, added = [X], [], [], {}
+    V, U, B, own, start = [X], [], [], [], []
     for i, W in enumerate(Ws):
         own.append(V[i] @ W[:, :-1].T + W[:, -1])
-        U = own[i].copy()
-        if i in shortcuts:
-            S, source = shortcuts[i]
-            added[i] = V[source] @ S.T
-            U += added[i]
+        U.append(own[i] + (U[i - 1] if i in streams else 0))
+        start.append(np.zeros(len(W)))
         if i + 1 < len(Ws):  # the first batch places the thresholds
-            start = U.mean(axis=0) + U.std(axis=0) * starts(U.shape[1])
-            W[:, -1] -= start
-            U -= start
-            V.append((U > 0).astype(float))
-        B.append(U)
+            start[i] = U[i].mean(axis=0) + U[i].std(axis=0) * starts(len(W))
+            W[:, -1] -= start[i] - (start[i - 1] if i in streams else 0)
+            V.append((U[i] > start[i]).astype(float))
+        B.append(U[i] - start[i])
     P = np.exp(B[-1] - B[-1].max(axis=1, keepdims=True))
     classes = Ws[-1].shape[0]
     E = (1 - smoothing) * np.eye(classes)[y] + smoothing / classes - P / P.sum(axis=1)[:, None]
-    wanted = [np.zeros_like(v) for v in V]
-    new, new_shortcuts = list(Ws), {}
+    new = list(Ws)
     for i in reversed(range(len(Ws))):
         hidden = i + 1 < len(Ws)
         if hidden:
-            spread = B[i].std(axis=0)
-            E = wanted[i + 1] * (np.abs(B[i]) <= spread) / spread
-        parts = [(Ws[i], V[i], own[i], True)]
-        if i in shortcuts:
-            S, source = shortcuts[i]
-            parts.append((S, V[source], added[i], False))
-            wanted[source] += E @ S
-        wanted[i] += E @ Ws[i][:, :-1]
-        results = []
-        for W, inputs, outputs, bias in parts:
-            asked = mapped(E, outputs.std(axis=0)) if hidden else E
-            G, change = w_block(asked, inputs, damping, bias)
-            size = np.full(len(W), head_step)
-            if hidden:
-                variance = outputs.var(axis=0)
-                size = move * variance / np.sqrt(np.mean(variance * change))
-            results.append(W + size[:, None] * G)
-        new[i] = results[0]
-        if i in shortcuts:
-            new_shortcuts[i] = results[1]
-    return new, new_shortcuts
+            spread, above = B[i].std(axis=0), E
+            E = (above @ Ws[i + 1][:, :-1]) * (np.abs(B[i]) <= spread) / spread
+            if i + 1 in streams:
+                E = E + above
+        asked = mapped(E, own[i].std(axis=0)) if hidden else E
+        G, change = w_block(asked, V[i], damping, True)
+        size = np.full(len(Ws[i]), head_step)
+        if hidden:
+            variance = own[i].var(axis=0)
+            size = move * variance / np.sqrt(np.mean(variance * change))
+        new[i] = Ws[i] + size[:, None] * G
+    return new

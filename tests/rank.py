@@ -45,7 +45,7 @@ def batches(team, job):
         mine = rows[places] if team.size > 1 else rows
         weights = heavy[mine] if job.get("weighted") else None
         trainer.update(scaling.apply(X[mine]), y[mine], rng, weights, share)
-    return {f"{i}": link.operator.weight for i, link in enumerate(trainer.model.links)}
+    return {f"{i}": op.weight for i, op in enumerate(trainer.model.operators)}
 
 
 def nan(split):
@@ -85,7 +85,7 @@ def trained(team, job):
     else:
         resume = job.get("resume", False)
         run = train(split.X, split.y, settings, out=out, resume=resume, **known)
-    found = {f"{i}": link.operator.weight for i, link in enumerate(run.network.links)}
+    found = {f"{i}": op.weight for i, op in enumerate(run.network.operators)}
     errors = [
         entry[name]
         for entry in run.record["history"]

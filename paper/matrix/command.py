@@ -115,4 +115,4 @@ def _check_layers(plans: list[layers.LayerPlan], image: Shape | None) -> None:
     if plans and plans[0].kernel:
         with torch.device("meta"):  # which holds no numbers
             shape = layers.check_image(image)
-            layers.build_layers(plans, shape, lambda n, m, bias, _: torch.empty(n, m + bias))
+            layers.build_layers(plans, shape, lambda n, m, bias: torch.empty(n, m + bias))

@@ -170,11 +170,10 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         the whole network, and say nothing about causes. A convolution has none.
         """
         check_is_fitted(self)
-        maps = [link.operator for link in self.network_.consumers(0)]
-        if not all(operator.kernel == 0 for operator in maps):
+        first = self.network_.operators[0]
+        if first.kernel:
             raise AttributeError("a convolution shares its weights: inputs have no importances.")
-        squares = sum(operator.linear.double().square().sum(dim=0) for operator in maps)
-        norms = np.sqrt(np.asarray(squares))
+        norms = first.linear.double().norm(dim=0).numpy()
         if self.network_.scaling.constant is not None:
             norms[self.network_.scaling.constant] = 0.0
         shares: NDArray[Any] = norms / (norms.sum() or 1.0)

@@ -77,7 +77,7 @@ def test_noise_on_inputs_is_trained_with():
         few = {"hidden": (5,), "epochs": 1, "batch": 500, "input_noise": noise}
         settings = TrainSettings.from_options(**few)
         model, record = train_baseline(data.X, data.y, BaselineSettings(), settings)
-        weights.append(model.links[0].operator.weight)
+        weights.append(model.operators[0].weight)
         records.append(record)
     assert not torch.equal(weights[0], weights[1])
     assert torch.equal(weights[1], weights[2])

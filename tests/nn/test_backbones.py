@@ -37,7 +37,8 @@ def test_a_0_1_body_has_the_shape_of_the_other(name):
     layers = build_layers(plans, image, draw)
     backbone = make_backbone(name, image, lambda _units: torch.nn.ReLU())
     features = backbone.eval()(torch.zeros(1, 3 * 32 * 32))
-    assert np.prod(layers[-1].shape_out) == features.shape[1]
+    bits = max(1, layers[-1].bits)
+    assert np.prod(layers[-1].shape_out) == bits * features.shape[1]
 
 
 def changed_model(path, other, backbone=None, tensors=None):

@@ -28,11 +28,14 @@ from zeroone.utils.checks import InputError
 PLANS = {
     "dense": ((12,), (9, 7)),
     "no hidden layer": ((12,), ()),
-    "dense residual": ((12,), (9, 9, "9:skip2")),
+    "dense stream": ((12,), (9, 9, "9:stream")),
     "convolution": ((2, 9, 8), ("conv3x3:4:pad1:max2", "conv2x2:5:stride2", 6)),
     "bits": ((1, 8, 8), ("conv3x3:4:pad1:bits2", "conv3x3:3:bits3:max2", "6:bits2")),
     "average": ((1, 8, 8), ("conv3x3:4:average2", 6)),
-    "residual": ((1, 8, 8), ("conv3x3:4:pad1", "conv3x3:4:pad1", "conv3x3:4:pad1:skip2:max2", 6)),
+    "stream": (
+        (1, 8, 8),
+        ("conv3x3:4:pad1", "conv3x3:4:pad1:stream:max2", "conv3x3:8:pad1:stream"),
+    ),
 }
 
 
@@ -95,11 +98,11 @@ def test_export_for_any_number_of_samples(name):
 
 
 def test_a_state_dict_of_its_own():
-    network = build("residual")
+    network = build("stream")
     module, X = to_torch(network), samples(network)
-    other = to_torch(build("residual"))
+    other = to_torch(build("stream"))
     state = {name: torch.rand_like(tensor) for name, tensor in module.state_dict().items()}
-    assert {"centre", "scale", "layers.0.linear.weight", "layers.2.shortcut.weight"} <= set(state)
+    assert {"centre", "scale", "layers.0.linear.weight", "layers.2.linear.weight"} <= set(state)
     module.load_state_dict(state)
     other.load_state_dict(state)
     assert torch.equal(module(X), other(X))

@@ -26,8 +26,8 @@ from zeroone.training.trainers import BCDTrainer
         ("conv5x5:32", LayerPlan(32, 5)),
         ("conv3x3:16:stride2:pad1:max2", LayerPlan(16, 3, 2, 1, "max", 2)),
         ("conv1x1:8:average3", LayerPlan(8, 1, pool="average", window=3)),
-        ("conv3x3:16:max2:skip2:pad1", LayerPlan(16, 3, 1, 1, "max", 2, skip=2)),
-        ("500:skip3", LayerPlan(500, skip=3)),
+        ("conv3x3:16:max2:stream:pad1", LayerPlan(16, 3, 1, 1, "max", 2, stream=True)),
+        ("500:stream", LayerPlan(500, stream=True)),
     ],
 )
 def test_layers_are_read_and_written(text, plan):
@@ -44,8 +44,9 @@ def test_layers_are_read_and_written(text, plan):
         ("conv5x5:32:min2", "unknown option 'min2' of the layer"),
         ("conv5x5:32:max0", "the number after max must be"),
         ("conv0x0:32", "a kernel's side must be"),
-        ("conv3x3:8:skip1", "the number after skip must be"),
-        ("500:max2", "a dense layer has the options bits2 and skip2 only, got '500:max2'"),
+        ("conv3x3:8:stream2", "unknown option 'stream2' of the layer"),
+        ("500:stream:stream", "unknown option 'stream' of the layer"),
+        ("500:max2", "a dense layer has the options bits2 and stream only, got '500:max2'"),
         ("500:slip2", "unknown option 'slip2' of the layer '500:slip2'"),
         ("500:", "unknown option '' of the layer"),
         ("conv3x3:4:max2:average2", "the layer 'conv3x3:4:max2:average2' has a second pooling"),
@@ -79,21 +80,6 @@ def test_layers_that_cannot_be(text, sentence):
         ((64,), ["conv3x3:4"], r"layer 1 .*takes images, not samples of shape \(64,\)"),
         ((1, 8, 8), [5, "conv3x3:4"], r"layer 2 .*takes images, not samples of shape \(5,\)"),
         (
-            (1, 10, 10),
-            ["conv3x3:4", "conv3x3:4:skip2"],
-            r"layer 2 \(conv3x3:4:skip2\): .*\(1, 10, 10\) at a stride of 1,.*\(4, 6, 6\)",
-        ),
-        (  # every second pixel would be as many as there are, but others than the kernels see
-            (1, 8, 8),
-            ["conv3x3:4", "conv3x3:4:skip2"],
-            r"layer 2 \(conv3x3:4:skip2\): .*\(1, 8, 8\) at a stride of 1,.*\(4, 4, 4\)",
-        ),
-        (
-            (1, 9, 9),
-            ["conv3x3:4:stride2:max2", "conv1x1:4", "conv1x1:4:skip3"],
-            r"layer 3 .*\(1, 9, 9\) at a stride of 4,.*\(4, 3, 3\), but they make \(4, 2, 2\)",
-        ),
-        (
             (1, 8, 8),
             ["conv1000000x1000000:4"],
             r"a kernel's side must be a whole number up to 10000",
@@ -103,28 +89,11 @@ def test_layers_that_cannot_be(text, sentence):
             ["conv9000x9000:4000"],  # no memory would hold its weights
             r"layer 1 .*a kernel of 9000 x 9000 .* larger than its input \(1, 8, 8\)",
         ),
-        ((1, 8, 8), ["conv3x3:4:skip2"], r"layer 1 .*skip2 reaches below the inputs"),
-        ((8,), [5, "5:skip3"], r"layer 2 \(5:skip3\): skip3 reaches below the inputs"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(shape, hidden, sentence):
     with pytest.raises(ValueError, match=sentence):
         Network.build(shape, [LayerPlan.parse(h) for h in hidden], 3, SoftmaxCE())
-
-
-@pytest.mark.parametrize(
-    ("hidden", "stride"),
-    [
-        (["conv3x3:4:pad1", "conv3x3:4:pad1:skip2"], 1),
-        (["conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip2"], 2),
-        (["conv3x3:4:pad1", "conv3x3:4:pad1:stride2:skip2:max2"], 2),
-        (["conv3x3:4:pad1:max2", "conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip3"], 4),
-        (["conv3x3:4:pad1:max2", "conv3x3:4:pad1:stride2", "conv3x3:4:pad1:skip2"], 2),
-    ],
-)
-def test_a_shortcut_has_the_stride_of_the_way_it_goes_around(hidden, stride):
-    network = Network.build((1, 8, 8), [LayerPlan.parse(h) for h in hidden], 3, SoftmaxCE())
-    assert network.layers[-2].shortcut.stride == stride
 
 
 def test_a_window_that_does_not_fit_is_named_with_its_layer():
@@ -133,10 +102,10 @@ def test_a_window_that_does_not_fit_is_named_with_its_layer():
 
 
 def test_settings_keep_layers_as_they_were_written():
-    hidden = (60, "conv3x3:8:pad1:skip2:max2", "60:skip2", "50")
+    hidden = (60, "conv3x3:8:pad1:stream:max2", "60:stream", "50")
     assert TrainSettings(hidden=hidden).hidden == (*hidden[:3], 50)
-    with pytest.raises(ValueError, match=r"layer 1 \(60:skip2\): skip2 reaches below the inputs"):
-        TrainSettings(hidden=("60:skip2",))
+    with pytest.raises(ValueError, match=r"layer 1 \(60:stream\): a stream begins at the second"):
+        TrainSettings(hidden=("60:stream",))
 
 
 POOLS = [NoPool(), MaxPool(2), MaxPool(3), AvgPool(2)]
@@ -228,7 +197,7 @@ def test_a_pooled_layer_starts_balanced(rng):
     network = trainer.model
     assert before > 0.7
     assert 0.3 < float(network.hidden_bits(X)[0].mean()) < 0.7
-    pooled = network.layers[0].forward([X])
+    pooled = network.layers[0].sums(X)
     off = pooled.mean(dim=(0, 2, 3)) / pooled.std(dim=(0, 2, 3))
     torch.testing.assert_close(off, -thresholds_apart(len(off)).to(off), atol=0.02, rtol=0)
 

@@ -141,11 +141,11 @@ def test_the_summary_of_a_network(network):
 
 
 def test_the_summary_of_images():
-    hidden = ("conv3x3:4:pad1", "conv3x3:4:pad1:skip2:max2", 6)
+    hidden = ("conv3x3:4:pad1", "conv3x3:4:pad1:stream:max2", 6)
     images = repr(Network.build((1, 8, 8), hidden, 3, "hardmax")).splitlines()
     assert images[1:4] == [
         "  (0): conv3x3:4:pad1, 1x8x8 -> 4x8x8, Step",
-        "  (1): conv3x3:4:pad1:skip2:max2, 4x8x8 -> 4x4x4, Step",
+        "  (1): conv3x3:4:pad1:stream:max2, 4x8x8 -> 4x4x4, Step",
         "  (2): dense, 4x4x4 -> 6, Step",
     ]
 

@@ -111,7 +111,7 @@ def test_whole_sweeps_run_on_a_convolution(rng, bias, pool):
 
 
 def test_dense_starts_small_with_zero_bias(rng):
-    weight = gaussian(0.01, rng, torch.float32)(50, 100, True, 1)
+    weight = gaussian(0.01, rng, torch.float32)(50, 100, True)
     op = Operator(weight, 100)
     assert float(op.linear.std()) == pytest.approx(0.01, rel=0.05)
     assert float(op.offset.abs().max()) == 0

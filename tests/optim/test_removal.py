@@ -99,7 +99,7 @@ def test_a_unit_leaves_with_its_bits_of_every_threshold():
     model = seeded(lambda: nn.Sequential(nn.Linear(20, 12), norm, step, nn.Linear(24, 3)))
     bcd = train_batches(model, X, y, 120, keep=0.5, momentum=0.9)
     assert [tuple(p.shape) for p in model.parameters()] == [(6, 20), (6,), (3, 12), (3,)]
-    assert norm.num_features == len(norm.running_mean) == len(step.scale) == 6
+    assert norm.num_features == len(norm.running_mean) == 6
     assert len(bcd.removal.units["0"]) == 6
     assert error(model, X, y) < 0.1
 

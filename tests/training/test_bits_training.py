@@ -25,10 +25,10 @@ X, Y = DIGITS.X, DIGITS.y
 LAYERS = {
     "dense": ("40:bits2", "20:bits3"),
     "images": ("conv3x3:6:pad1:bits2:max2", "conv3x3:6:pad1:bits2", 20),
-    "shortcut": (
+    "stream": (
         "conv3x3:6:pad1:stride2:bits2",
-        "conv3x3:6:pad1:bits2",
-        "conv3x3:6:pad1:bits2:skip2:max2",
+        "conv3x3:6:pad1:bits2:stream",
+        "conv3x3:12:pad1:bits2:stream:max2",
         20,
     ),
 }
@@ -102,8 +102,8 @@ def test_the_state_is_all_that_the_next_batch_depends_on(name, rng):
     flipped = whole.notes()["flipped"]
     for other in (half, copy):
         assert other.notes()["flipped"] == flipped
-        for a, b in zip(whole.model.links, other.model.links, strict=True):
-            assert torch.equal(a.operator.weight, b.operator.weight)
+        for a, b in zip(whole.model.operators, other.model.operators, strict=True):
+            assert torch.equal(a.weight, b.weight)
 
 
 def test_flipped_bits_are_those_of_the_units_that_stay(rng):
@@ -189,7 +189,7 @@ def test_baselines_have_the_same_bits(activation, dtype):
 
 
 def test_a_baseline_computes_what_a_network_does():
-    shape, layers = DIGITS.shape, LAYERS["shortcut"]
+    shape, layers = DIGITS.shape, LAYERS["stream"]
     torch.manual_seed(0)
     V = torch.randn(50, 64)
     settings = BaselineSettings("ste")

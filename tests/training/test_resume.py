@@ -171,7 +171,7 @@ def test_the_exact_solver_resumes_too(digits, tmp_path):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
 
-@pytest.mark.parametrize("hidden", [(1,), (6, 1), ("conv3x3:2:pad1", "conv3x3:2:pad1:skip2")])
+@pytest.mark.parametrize("hidden", [(1,), (6, 1), ("conv3x3:2:pad1", "conv3x3:2:pad1:stream")])
 def test_states_of_layers_that_take_a_single_number_are_kept(digits, tmp_path, hidden):
     """Torch gives a vector of one number any stride, and then refuses to view it as bytes."""
     X, y = digits.X[:200], digits.y[:200]

@@ -72,7 +72,7 @@ def test_a_margin_and_the_shape_of_filters_belong_to_the_network(digits):
     assert further.network.operators[0].n_out == 2
 
 
-@pytest.mark.parametrize("text", [7, "7:skip2", "conv3x3:4:stride2:pad1:skip2:max2", "conv2x2:5"])
+@pytest.mark.parametrize("text", [7, "8:stream", "conv3x3:4:pad1:stream:max2", "conv2x2:5"])
 def test_a_plan_of_a_layer_is_that_of_its_making(text):
     below = [LayerPlan(4, kernel=3, padding=1)] if "conv" in str(text) else [LayerPlan(4)]
     shape = (1, 8, 8) if "conv" in str(text) else (3,)

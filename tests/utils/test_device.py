@@ -51,8 +51,8 @@ def test_the_same_numbers_elsewhere(options):
         there = trained(options | {"device": str(DEVICE)}, callbacks=[look])
     assert look.devices == {DEVICE}
     assert there.network.device == torch.device("cpu")
-    for one, other in zip(here.network.links, there.network.links, strict=True):
-        assert torch.equal(one.operator.weight, other.operator.weight)
+    for one, other in zip(here.network.operators, there.network.operators, strict=True):
+        assert torch.equal(one.weight, other.weight)
     assert (here.record["device"], there.record["device"]) == ("cpu", str(DEVICE))
 
 

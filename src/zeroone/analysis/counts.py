@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zeroone.analysis.metrics import Model
 from zeroone.exact.weights import active_columns
-from zeroone.nn.layers import Link
+from zeroone.nn.operators import Operator
 
 WORD = 64  # bits in a machine word
 KEEP_BITS = (nn.MaxPool2d, nn.Flatten, nn.Identity)  # modules that map bits to bits
@@ -72,17 +72,17 @@ def parameters(model: Model) -> int:
     thresholds, so they do not count.
     """
     total = 0 if model.backbone is None else sum(p.numel() for p in model.backbone.parameters())
-    for link, below, above in _active_links(model):
-        total += above * (below * link.operator.group + link.operator.n_free)
+    for op, below, above in _active_operators(model):
+        total += above * (below * op.group + op.n_free)
     return total
 
 
 def operations(model: Model) -> Operations:
     """Count the operations of one prediction."""
     total = Operations()
-    for link, below, above in _active_links(model):
-        outputs, fan_in = above * link.operator.positions, below * link.operator.group
-        total += Operations.of_products(outputs, fan_in, model.takes_bits[link.source])
+    pairs = zip(_active_operators(model), model.takes_bits, strict=True)
+    for (op, below, above), bits in pairs:
+        total += Operations.of_products(above * op.positions, below * op.group, bits)
     if model.backbone is not None:
         total += walk(model.backbone, model.n_features).operations
     return total
@@ -92,33 +92,29 @@ def alive_units(model: Model) -> list[Tensor]:
     """Mark who reaches the head: of the inputs, of each hidden layer's units and of the classes.
 
     A unit that feeds only dead units is dead, so the marks go from the head down. A unit with
-    several bits is alive if one of them is.
+    several bits is alive if one of them is, and so is a unit whose sum a stream carries on to an
+    alive one.
     """
-    links = model.links
-    last = max(links, key=lambda link: link.source)
-    n = last.layer + 1
-    alive = {n: torch.ones(last.operator.n_out, dtype=torch.bool)}  # of V[i], by i
-    units = {link.layer + 1: link.operator.n_out for link in links}
-    for i in reversed(range(n)):
-        reaching = [
-            active_columns(
-                x.operator.weight[alive[x.layer + 1]], x.operator.group, x.operator.n_free
-            ).cpu()
-            for x in links
-            if x.source == i
-        ]
-        found = torch.stack(reaching).any(dim=0)
-        alive[i] = found.view(-1, units[i]).any(dim=0) if i else found
-    return [alive[i] for i in sorted(alive)]
+    layers = model.operators
+    alive = [torch.ones(layers[-1].n_out, dtype=torch.bool)]
+    for i in reversed(range(len(layers))):
+        op = layers[i]
+        found = active_columns(op.weight[alive[0]], op.group, op.n_free).cpu()
+        if i:
+            units = layers[i - 1].n_out
+            found = found.view(-1, units).any(dim=0)
+            if model.streams[i]:
+                found |= alive[0].view(-1, units).any(dim=0)
+        alive.insert(0, found)
+    return alive
 
 
-def _active_links(model: Model) -> Iterator[tuple[Link, int, int]]:
-    """Yield each link with the numbers of active units below and above it."""
+def _active_operators(model: Model) -> Iterator[tuple[Operator, int, int]]:
+    """Yield each operator with the numbers of active inputs below and of active units above it."""
     marks = alive_units(model)
     units = [int(alive.sum()) for alive in marks]
-    for link in model.links:
-        bits = link.operator.n_in // len(marks[link.source])  # of a unit below
-        yield link, bits * units[link.source], units[link.layer + 1]
+    for i, op in enumerate(model.operators):
+        yield op, op.n_in // len(marks[i]) * units[i], units[i + 1]  # a unit may have several bits
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from zeroone.nn.layers import Link
 from zeroone.nn.network import fitting_rows
+from zeroone.nn.operators import Operator
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
 from zeroone.utils.memmap import Rows, split_rows
@@ -34,8 +34,12 @@ class Model(Protocol):
         """What is below its layers."""
 
     @property
-    def links(self) -> Sequence[Link]:
-        """The operators from the inputs, or the backbone's features, to the classes; shortcuts."""
+    def operators(self) -> Sequence[Operator]:
+        """The operators from the inputs, or the backbone's features, to the classes."""
+
+    @property
+    def streams(self) -> Sequence[bool]:
+        """Whether each layer adds the sums of the layer below to its own."""
 
     @property
     def takes_bits(self) -> Sequence[bool]:
@@ -58,7 +62,7 @@ def error_rates(
     The ranks of ``team`` score other samples of the same part.
     """
     sums, targets = torch.zeros((), dtype=torch.float64), model.targets
-    size = fitting_rows(model.links, model.backbone is not None)
+    size = fitting_rows(model.operators, model.backbone is not None)
     with torch.no_grad():
         for rows, known in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)

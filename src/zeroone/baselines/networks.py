@@ -102,6 +102,6 @@ def _activate(activation: Kind, layer: Layer) -> nn.Module:
     return made if thresholds == (0.0,) else AtThresholds(made, thresholds)
 
 
-def _draw(units: int, columns: int, bias: bool, _parts: int) -> Tensor:
+def _draw(units: int, columns: int, bias: bool) -> Tensor:
     """Draw weights as torch does; convolutions draw the same numbers as dense layers."""
     return as_matrix(nn.Linear(columns, units, bias))

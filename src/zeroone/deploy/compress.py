@@ -1,15 +1,16 @@
 """Remove what does not matter from a network: dead units, constant units, unused inputs.
 
 Training with l2,0 empties columns. A unit is dead if all columns above it are empty, if it feeds
-only dead units, or if it is never on. Dead units leave with their rows and columns.
+only dead units, or if it is never on. Dead units leave with their rows and columns. A network with
+a stream keeps all units.
 """
 
 import torch
 from torch import Tensor
 
 from zeroone.analysis.counts import alive_units
-from zeroone.nn.layers import Link
 from zeroone.nn.network import Network, check_network
+from zeroone.nn.operators import Operator
 
 SURELY = 1e-5  # relative to the sum of a unit's weights: rounding hides smaller constants
 
@@ -27,46 +28,41 @@ def compress(network: Network, *, fold: bool = False) -> Network:
 
     """
     small = check_network(network).expanded()
+    if any(small.streams):
+        return small  # its layers share their units
     for i in range(1, len(small.layers)):
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
     for i in range(1, len(small.layers)):
         kept = alive[i].nonzero().flatten()
         kept = kept if len(kept) else torch.tensor([0])
-        select_columns(small, i, kept)
-        for link in small.into(i - 1):
-            link.operator.select(torch.arange(link.operator.n_in), kept)
+        select_columns(small.operators[i], kept)
+        below = small.operators[i - 1]
+        below.select(torch.arange(below.n_in), kept)
     inputs = alive[0].nonzero().flatten()
-    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
-        select_columns(small, 0, inputs)
+    first = small.operators[0]
+    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and first.is_matrix:
+        select_columns(first, inputs)
         small.scaling = small.scaling.take(inputs)
     return small
 
 
-def takes_rows(network: Network) -> bool:
-    """Whether all operators on the inputs take them as rows, one by one."""
-    return all(link.operator.is_matrix for link in network.consumers(0))
-
-
-def select_columns(network: Network, i: int, kept: Tensor) -> None:
-    """Keep only these units of V[i] in what takes them."""
-    for link in network.consumers(i):
-        link.operator.select(kept, torch.arange(link.operator.n_out))
+def select_columns(operator: Operator, kept: Tensor) -> None:
+    """Keep only these units below an operator."""
+    operator.select(kept, torch.arange(operator.n_out))
 
 
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:
     """Empty the columns of units of V[i] with a known bit; a 1 moves into the biases above."""
     never, always = _known_bits(network, i)
-    consumers = network.consumers(i)
-    if not fold or not all(_can_fold(network, link) for link in consumers):
+    above = network.operators[i]
+    if not (fold and above.bias) or above.padding:  # the edge of a padded image differs
         always = torch.zeros_like(always)
-    for link in consumers:
-        offset = network.layers[link.layer].operator.offset
-        if offset is not None:
-            ones = link.operator.columns_of(always.nonzero().flatten())
-            offset.add_(link.operator.linear[:, ones].sum(dim=1))
-        gone = link.operator.columns_of((never | always).nonzero().flatten())
-        link.operator.linear[:, gone] = 0
+    if above.offset is not None:
+        ones = above.columns_of(always.nonzero().flatten())
+        above.offset.add_(above.linear[:, ones].sum(dim=1))
+    gone = above.columns_of((never | always).nonzero().flatten())
+    above.linear[:, gone] = 0
 
 
 def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
@@ -74,26 +70,17 @@ def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
 
     Raw inputs have no bounds: above them, only units without weights are known.
     """
-    least = torch.zeros(network.layers[i - 1].operator.n_out, dtype=torch.float64)
-    most, size = least.clone(), least.clone()
-    for link in network.into(i - 1):
-        W = link.operator.linear.double()
-        size += W.abs().sum(dim=1)
-        if link.source == 0:
-            unknown = torch.where((W != 0).any(dim=1), torch.inf, 0.0)
-            most, least = most + unknown, least - unknown
-        else:
-            most += W.clamp_min(0).sum(dim=1)
-            least += W.clamp_max(0).sum(dim=1)
+    below = network.operators[i - 1]
+    W = below.linear.double()
+    size = W.abs().sum(dim=1)
     has_weights = size > 0
-    offset = network.layers[i - 1].operator.offset
-    if offset is not None:
-        most, least = most + offset.double(), least + offset.double()
-        size += offset.double().abs()
+    if i == 1:
+        most = torch.where((W != 0).any(dim=1), torch.inf, 0.0)
+        least = -most
+    else:
+        most, least = W.clamp_min(0).sum(dim=1), W.clamp_max(0).sum(dim=1)
+    if below.offset is not None:
+        offset = below.offset.double()
+        most, least, size = most + offset, least + offset, size + offset.abs()
     margin = torch.where(has_weights, SURELY * size, 0)  # a bias alone is not rounded
     return most <= -margin, least > margin
-
-
-def _can_fold(network: Network, link: Link) -> bool:
-    """Whether a constant 1 below adds the same everywhere; the edge of a padded image differs."""
-    return not link.operator.padding and network.layers[link.layer].operator.bias

@@ -171,7 +171,7 @@ class Stage:
         """Return a line about the layer."""
         main = self.main
         geometry = (main.kernel, main.stride, main.padding)
-        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window, self.skip)
+        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window)
         return f"{plan.outline(main.shape_in, self.shape_out)}, {weight_bits(main.weights)}-bit"
 
     @property

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from zeroone.deploy.compress import compress, select_columns, takes_rows
+from zeroone.deploy.compress import compress, select_columns
 from zeroone.deploy.integer_form import (
     LARGEST_OF_BYTES,
     MOST,
@@ -77,12 +77,12 @@ def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
 def _without_constants(network: Network) -> Network:
     """Remove inputs that never varied in the training; a convolution keeps its images whole."""
     scaling = network.scaling.without_constants()
-    if scaling is network.scaling or not takes_rows(network):
+    if scaling is network.scaling or not network.operators[0].is_matrix:
         return network
     small = deepcopy(network)
     used = torch.arange(network.n_features) if small.scaling.taken is None else small.scaling.taken
     assert scaling.taken is not None
-    select_columns(small, 0, torch.isin(used, scaling.taken).nonzero().flatten())
+    select_columns(small.operators[0], torch.isin(used, scaling.taken).nonzero().flatten())
     small.scaling = scaling
     return small
 
@@ -97,12 +97,8 @@ def check_has_integers(network: Network) -> None:
     for i, layer in enumerate(network.layers):
         if layer.pool.kind not in ("none", "max", "average"):
             raise InputError(f"layer {i + 1}: the pooling {layer.pool.kind!r} has no integer form.")
-    for link in network.shortcuts:
-        if link.source == 0:
-            raise InputError(
-                f"layer {link.layer + 1} has a shortcut from the inputs: bytes and bits have no "
-                f"common scale."
-            )
+    if any(network.streams):
+        raise InputError("a network with a stream has no integer form yet.")
 
 
 def _inputs(network: Network, ranges: InputRange) -> Inputs:
@@ -134,17 +130,16 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
 def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
     """Convert layer i; return the stage, and by how much it enlarges the scores (if the last)."""
     layer, last = network.layers[i], i == len(network.layers) - 1
-    operator, shortcut = layer.operator, layer.shortcut
+    operator = layer.operator
     W, limits = operator.linear.double(), torch.zeros(operator.n_out).double()
     if i == 0:
         W, limits = _fold_scaling(operator, network, inputs)
     if operator.offset is not None:
         limits = limits - _per_unit(operator.offset.double(), limits)
-    both = W if shortcut is None else torch.cat([W, shortcut.linear.double()], dim=1)
-    sizes = both.abs().max().expand(len(both)) if last else both.abs().amax(dim=1)
+    sizes = W.abs().max().expand(len(W)) if last else W.abs().amax(dim=1)
     largest = torch.full_like(sizes, LARGEST if i else LARGEST_OF_BYTES)
     if not last:
-        largest[_has_few_values(both, sizes)] = 1.0
+        largest[_has_few_values(W, sizes)] = 1.0
     rate = largest / torch.where(sizes > 0, sizes, 1.0)
     limits = limits * _per_unit(rate, limits)
     if isinstance(layer.pool, AvgPool):  # the mean of a window exceeds the mean of its limits
@@ -155,8 +150,6 @@ def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
         np.zeros(operator.n_out, np.int32),
         layer.pool.kind,
         layer.pool.size,
-        None if shortcut is None else _as_map(shortcut, shortcut.linear.double() * rate[:, None]),
-        layer.skip,
     )
     whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
     if last and bool((whole.abs() > MOST).any()):

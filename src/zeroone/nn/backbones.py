@@ -109,17 +109,14 @@ class Block(nn.Module):
         return out
 
 
-def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
-    """Return 0/1 layers in stages of two residual blocks; later stages begin with a stride.
-
-    The next layer takes the bits of every position of the last stage: averages of bits are no
-    bits, and pooling before the step loses what the positions say.
-    """
-    layers = []
+def stream_stages(widths: Sequence[int], depth: int = 4) -> tuple[str, ...]:
+    """Return 0/1 layers in stages of a stream; between stages, pooling halves the images."""
+    layers: list[str] = []
     for stage, width in enumerate(widths):
-        for block in range(2):
-            stride = ":stride2" if stage and not block else ""
-            layers += [f"conv3x3:{width}{stride}:pad1", f"conv3x3:{width}:pad1:skip2"]
+        for i in range(depth):
+            joined = ":stream" if layers else ""
+            pooled = ":max2" if i == depth - 1 and stage < len(widths) - 1 else ""
+            layers.append(f"conv3x3:{width}:pad1:bits2{joined}{pooled}")
     return tuple(layers)
 
 
@@ -127,7 +124,7 @@ def residual_blocks(widths: Sequence[int]) -> tuple[str, ...]:
 @register_backbone(
     "resnet18",
     augment="crop-flip",
-    bits=("conv7x7:64:stride2:pad3:max2", *residual_blocks((64, 128, 256, 512))),
+    bits=("conv7x7:64:stride2:pad3:max2", *stream_stages((64, 128, 256, 512))),
 )
 class ResNet18(nn.Sequential):
     """ResNet-18 up to its 512 averaged features. He et al. (2016).

@@ -1,8 +1,8 @@
 """A chain of layers as one torch module, which 0/1 networks and baselines share.
 
-A layer is a linear map, an optional shortcut beside it, a pooling, an optional batch normalisation
-and an activation. 0/1 networks have ``Step``; layers with ``bits`` are normalised, without trained
-parameters, and the network's weights absorb that. Baselines choose both.
+A layer is a linear map, perhaps the sums of the layer below, a pooling, an optional batch
+normalisation and an activation. 0/1 networks have ``Step``; layers with ``bits`` are normalised,
+without trained parameters, and the network's thresholds absorb that. Baselines choose both.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zeroone.nn.functional import channels_last
-from zeroone.nn.layers import Layer, LayerPlan, Link, build_layers, links_of, recent
+from zeroone.nn.layers import Layer, LayerPlan, add_stream, build_layers, thresholds_of
+from zeroone.nn.operators import Operator
 from zeroone.nn.pooling import NoPool
 from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
+NORMS = nn.BatchNorm1d | nn.BatchNorm2d
 MakeActivation = Callable[[Layer], nn.Module]  # of a hidden layer
 
 
 class ChainLayer(nn.Module):
-    """One layer; without an activation it returns its pooled pre-activations."""
+    """One layer: activations and pre-activations of the layer below in, its own out."""
 
     def __init__(
         self,
@@ -36,38 +38,48 @@ class ChainLayer(nn.Module):
         super().__init__()
         self.plan = LayerPlan.of(layer)
         self.linear = layer.operator.as_module(convolution)
-        shortcut = layer.shortcut
-        self.shortcut = None if shortcut is None else shortcut.as_module(convolution)
         self.pool = layer.pool
         self.norm: nn.Module = nn.Identity()
         if batch_norm or layer.bits:
             norm = nn.BatchNorm1d if isinstance(self.linear, nn.Linear) else nn.BatchNorm2d
             dtype = self.linear.weight.dtype
-            made = self.norm = norm(layer.operator.n_out, affine=batch_norm, dtype=dtype)
-            if layer.bits:  # the weights are normalised: evaluation leaves their outputs alone
-                assert made.running_var is not None
-                made.running_var.fill_(1 - made.eps)
+            self.norm = norm(layer.operator.n_out, affine=batch_norm, dtype=dtype)
+            if layer.bits:
+                self._take_thresholds(layer.thresholds)
         self.activation = activation or nn.Identity()
 
-    def forward(self, V: Sequence[Tensor]) -> Tensor:
-        """Return the activations, given those so far."""
-        U: Tensor = self.linear(self._inputs(V[-1]))
-        if self.shortcut is not None:
-            U = U + self.shortcut(self._inputs(V[-self.plan.skip]))
+    def forward(self, V: Tensor, below: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the activations and the pooled pre-activations; without an activation, equal."""
+        U: Tensor = self.linear(self._inputs(V))
+        U = self.pool(add_stream(U, below) if self.plan.stream else U)
         if self.training:  # a single sample has no deviation: take that of those before it
             self.norm.train(len(U) > 1)
-        out: Tensor = self.activation(self.norm(self.pool(U)))
-        return out
+        return self.activation(self.norm(U)), U
 
-    def matrices(self) -> list[Tensor]:
-        """Return copies of the weights; those of a layer with bits absorb the normalisation."""
-        maps = [self.linear] if self.shortcut is None else [self.linear, self.shortcut]
-        weights = [as_matrix(linear) for linear in maps]
-        if self.plan.bits and isinstance(self.norm, nn.BatchNorm1d | nn.BatchNorm2d):
-            weights[0] = normalised(with_bias(weights[0], self.linear), self.norm)
-            divided = [W / deviations(self.norm)[:, None] for W in weights[1:]]
-            weights[1:] = [W.to(weights[0].dtype) for W in divided]
-        return weights
+    def as_layer(self, operator: Operator) -> Layer:
+        """Return a layer of a network with this operator; thresholds absorb the normalisation."""
+        layer = Layer(operator, self.pool, self.plan.stream, self.plan.bits)
+        if layer.bits and isinstance(self.norm, NORMS) and not self.norm.affine:
+            deviation, mean = deviations(self.norm), self.norm.running_mean
+            assert mean is not None
+            limits = torch.tensor(thresholds_of(layer.bits)).to(deviation)
+            made = mean.double() + limits[:, None] * deviation
+            layer.thresholds = made.to(operator.weight.dtype)
+        return layer
+
+    def _take_thresholds(self, thresholds: Tensor | None) -> None:
+        """Set the running statistics so that evaluation compares with a layer's thresholds."""
+        assert isinstance(self.norm, NORMS)
+        mean, variance = self.norm.running_mean, self.norm.running_var
+        assert mean is not None
+        assert variance is not None
+        deviation = torch.ones_like(variance, dtype=torch.float64)
+        if thresholds is not None:
+            mean.copy_(thresholds.double().mean(dim=0))
+            limits = thresholds_of(self.plan.bits)
+            if len(limits) > 1:
+                deviation = (thresholds[-1] - thresholds[0]).double() / (limits[-1] - limits[0])
+        variance.copy_((deviation.square() - self.norm.eps).clamp_min(0))
 
     def __repr__(self) -> str:
         """Show what there is in one line."""
@@ -119,10 +131,10 @@ class Chain(nn.Module):
         """Return the scores of scaled inputs."""
         features = V0 if self.backbone is None else self.backbone(V0)
         samples = features.reshape(features.shape[0], *self.shape_in)
-        V = recent(samples, (x.plan.skip for x in self.chain))
+        V, U = samples, None
         for layer in self.layers:
-            V.append(layer(V))
-        return V[-1]
+            V, U = layer(V, U)
+        return V
 
     @property
     def activations(self) -> list[nn.Module]:
@@ -131,32 +143,34 @@ class Chain(nn.Module):
 
     def as_layers(self) -> list[Layer]:
         """Return copies of the layers as a network holds them, with the units that are left."""
-        return self._built([W for x in self.chain for W in x.matrices()])
+        built = self._built([as_matrix(x.linear) for x in self.chain])
+        pairs = zip(self.chain, built, strict=True)
+        return [x.as_layer(layer.operator) for x, layer in pairs]
 
     def layers_of(self, state: dict[str, Tensor]) -> list[Layer]:
         """Return layers with the weights of a ``state_dict``, in which units may have left."""
         weights = []
-        for i, layer in enumerate(self.chain):
-            for part in ("linear",) if layer.shortcut is None else ("linear", "shortcut"):
-                W = state[f"layers.{i}.{part}.weight"].flatten(1)
-                bias = state.get(f"layers.{i}.{part}.bias")
-                weights.append(W if bias is None else torch.cat([W, bias[:, None]], dim=1))
+        for i in range(len(self.chain)):
+            W = state[f"layers.{i}.linear.weight"].flatten(1)
+            bias = state.get(f"layers.{i}.linear.bias")
+            weights.append(W if bias is None else torch.cat([W, bias[:, None]], dim=1))
         return self._built(weights)
 
     def _built(self, weights: list[Tensor]) -> list[Layer]:
-        """Return layers with these weights, each layer's own before those of its shortcut."""
-        each, plans = iter(weights), []
-        for x in self.chain:
-            plans.append(replace(x.plan, units=len(next(each))))
-            if x.shortcut is not None:
-                next(each)
-        drawn = iter(weights)
+        """Return layers with these weights."""
+        pairs = zip(self.chain, weights, strict=True)
+        plans, drawn = [replace(x.plan, units=len(W)) for x, W in pairs], iter(weights)
         return build_layers(plans, self.shape_in, lambda *_: next(drawn))
 
     @property
-    def links(self) -> list[Link]:
-        """Copies of the linear maps in their places, as they are counted."""
-        return links_of(self.as_layers())
+    def streams(self) -> list[bool]:
+        """Whether each layer adds the sums of the layer below to its own."""
+        return [x.plan.stream for x in self.chain]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """Copies of the linear maps, the first one first, as they are counted."""
+        return [layer.operator for layer in self.as_layers()]
 
 
 def as_matrix(linear: Linear) -> Tensor:

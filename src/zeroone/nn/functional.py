@@ -6,7 +6,7 @@ has k ones. ``classify`` returns one class, the first maximal entry.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,19 @@ def step(U: Tensor) -> Tensor:
     return (U > 0).to(U.dtype)
 
 
-def compare(U: Tensor, thresholds: Sequence[float], dim: int = 1) -> Tensor:
+def compare(U: Tensor, thresholds: Sequence[float] | Tensor, dim: int = 1) -> Tensor:
     """Return the bits of all units for the first threshold, then for the second, and so on.
 
-    They are written as numbers at once, because casting from bools takes longer.
+    ``thresholds`` holds numbers, or rows of one number per unit. The bits are written as numbers at
+    once, because casting from bools takes longer.
     """
-    bits = [torch.gt(U, value, out=torch.empty_like(U)) for value in thresholds]
+    if isinstance(thresholds, Tensor):
+        shape = [1] * U.ndim
+        shape[dim] = -1
+        rows: Any = [row.view(shape) for row in thresholds]
+    else:
+        rows = thresholds
+    bits = [torch.gt(U, row, out=torch.empty_like(U)) for row in rows]
     return bits[0] if len(bits) == 1 else torch.cat(bits, dim)
 
 

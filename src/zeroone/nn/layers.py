@@ -1,18 +1,15 @@
-"""Layers: an operator, an optional shortcut, a pooling or none; a network adds the step.
+"""Layers: an operator, perhaps the sums of the layer below, a pooling; a network adds the step.
 
 Users write a layer as text: ``500`` is a dense layer of 500 units, ``conv5x5:32`` a convolution
 with 32 filters, and options follow colons: ``max2`` or ``average2`` pools windows of 2 x 2,
 ``stride2``, ``pad1`` (0 by default). ``bits2`` normalises the pre-activations over each batch of
-the training and gives every unit two thresholds, so two bits. ``skip2`` adds a shortcut around the
-layer below, ``skip3`` around two of them, and so on. Dense layers take the last two options only.
+the training and gives every unit two thresholds, so two bits. ``stream`` adds the pre-activations
+of the layer below: u_i = pool(W_i v_{i-1} + u_{i-1}). Dense layers take the last two options only.
 """
 
-import math
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,11 +25,11 @@ MOST_UNITS = 10**6
 MOST_SIDE = 10**4  # of a kernel, a padding, a stride or a window
 LAYER = re.compile(r"(?:conv(\d+)x\1:)?(\d+)((?::[^:]*)*)")  # side, units, options
 OPTION = re.compile(r"([a-z]+)(\d+)")
-NUMBERS = {"stride": "stride", "pad": "padding", "bits": "bits", "skip": "skip"}
-LEAST = {"pad": 0, "skip": 2}  # number after an option; 1 for the others
+NUMBERS = {"stride": "stride", "pad": "padding", "bits": "bits"}
+STREAM = "stream"  # an option without a number
 MOST_BITS = 8  # of a unit
 APART = 1.5  # thresholds of a normalised unit divide this many deviations on either side of 0
-Draw = Callable[[int, int, bool, int], Tensor]  # of units, columns, bias, operators in the sum
+Draw = Callable[[int, int, bool], Tensor]  # of units, columns, bias
 
 
 def thresholds_of(bits: int) -> tuple[float, ...]:
@@ -44,84 +41,71 @@ def thresholds_of(bits: int) -> tuple[float, ...]:
 class Layer:
     """A map from the activations below to the pre-activations of a layer.
 
-    A ``shortcut`` is a second operator, without a bias, on earlier activations: with ``skip`` 2 on
-    those that entered the layer below, with 3 on those that entered the layer below that. A unit
-    has one bit, or as many as ``bits`` says (0 is one without normalisation while it trains).
+    A layer of a ``stream`` adds the pre-activations of the layer below to its own; if it has n
+    times as many units, n copies of them side by side. A unit has one bit, or as many as ``bits``
+    says (0 is one without normalisation while it trains), each with its own threshold.
     """
 
     operator: Operator
     pool: Pool = field(default_factory=NoPool)
-    shortcut: Operator | None = None
-    skip: int = 0
+    stream: bool = False
     bits: int = 0
+    thresholds: Tensor | None = None  # (bits, units); None for ``thresholds_of(bits)``
 
     @property
     def shape_out(self) -> Shape:
         """The shape of a sample's activations."""
-        units, *sides = self.pool.shape_out(self.operator.shape_out)
+        units, *sides = self.sums_shape
         return (units * max(1, self.bits), *sides)
 
-    def apply(self, V: Sequence[Tensor]) -> Tensor:
-        """Return the pre-activations; ``V`` holds the activations so far, the last ones last."""
-        U = self.operator.apply(V[-1])
-        return U if self.shortcut is None else U.add_(self.shortcut.apply(V[-self.skip]))
+    @property
+    def sums_shape(self) -> Shape:
+        """The shape of a sample's pre-activations, pooled."""
+        return self.pool.shape_out(self.operator.shape_out)
 
-    def forward(self, V: Sequence[Tensor]) -> Tensor:
-        """Return the pooled pre-activations."""
-        return self.pool.forward(self.apply(V))
+    def sums(self, V: Tensor, below: Tensor | None = None) -> Tensor:
+        """Return the pooled pre-activations, given the activations and those of the layer below."""
+        U = self.operator.apply(V)
+        return self.pool.forward(add_stream(U, below) if self.stream else U)
 
-    def activate(self, V: Sequence[Tensor]) -> Tensor:
-        """Return the 0/1 activations of a hidden layer."""
-        return compare(self.forward(V), thresholds_of(self.bits))
+    def activate(self, U: Tensor) -> Tensor:
+        """Return the 0/1 activations of a hidden layer, given its pooled pre-activations."""
+        thresholds = self.thresholds
+        return compare(U, thresholds_of(self.bits) if thresholds is None else thresholds)
 
-    def expanded(self) -> "Layer":
-        """Return an equal layer whose units have one bit: one unit a threshold, side by side."""
-        thresholds = thresholds_of(self.bits)
-        if thresholds == (0.0,):
+    def expanded(self, *, offsets: bool) -> "Layer":
+        """Return an equal layer whose units have one bit: one unit a threshold, side by side.
+
+        The ``offsets`` absorb the thresholds, unless they would reach others through a stream.
+        """
+        op, n, each = self.operator, max(1, self.bits), self.thresholds
+        if each is None and n == 1:
             return replace(self, bits=0)
-        op, n = self.operator, len(thresholds)
-        rows = op.linear.repeat_interleave(n, dim=0)
-        offset = rows.new_zeros(op.n_out) if op.offset is None else op.offset
-        moved = offset[:, None] - torch.tensor(thresholds).to(offset)
-        weight = torch.cat([rows, moved.view(-1, 1)], dim=1)
-        made = Operator(weight, op.shape_in, op.kernel, op.stride, op.padding)
-        shortcut = deepcopy(self.shortcut)
-        if shortcut is not None:
-            shortcut.weight = shortcut.weight.repeat_interleave(n, dim=0)
-        return Layer(made, self.pool, shortcut, self.skip)
+        if each is None:
+            each = torch.tensor(thresholds_of(n))[:, None].expand(n, op.n_out)
+        limits = each.T.flatten().to(op.weight)
+        weight = op.weight.repeat_interleave(n, dim=0)
+        made = op.with_weight(weight)
+        if not offsets:
+            return replace(self, operator=made, bits=1, thresholds=limits[None])
+        if not op.bias:
+            made = op.with_weight(torch.cat([weight, -limits[:, None]], dim=1))
+        else:
+            made.weight[:, -1] -= limits
+        return replace(self, operator=made, bits=0, thresholds=None)
 
 
-@dataclass(frozen=True)
-class Link:
-    """An operator in its place: from the activations V[source] to the sum of a layer.
-
-    V[0] is the input and V[i] enters layer i, so a layer's own operator has ``source == layer``
-    and a shortcut a smaller one. Activations with several links have several consumers.
-    """
-
-    operator: Operator
-    source: int
-    layer: int
-
-
-def links_of(layers: Sequence[Layer]) -> list[Link]:
-    """Return the operators of a chain in their places, the first one first, then its shortcuts."""
-    own = [Link(layer.operator, i, i) for i, layer in enumerate(layers)]
-    return own + [
-        Link(layer.shortcut, i + 1 - layer.skip, i)
-        for i, layer in enumerate(layers)
-        if layer.shortcut is not None
-    ]
-
-
-def recent(V0: Tensor, skips: Iterable[int]) -> deque[Tensor]:
-    """Return a queue of activations that forgets those no later layer looks back to."""
-    return deque([V0], maxlen=max([1, *skips]))
+def add_stream(U: Tensor, below: Tensor | None) -> Tensor:
+    """Add the pre-activations of the layer below, as often as there are times more units."""
+    if below is None:
+        raise InputError("a stream begins at the second layer.")
+    times = U.shape[1] // below.shape[1]
+    return U + (below if times == 1 else torch.cat([below] * times, dim=1))
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """A layer before it has weights; ``kernel`` 0 is dense, ``skip`` 0 has no shortcut."""
+    """A layer before it has weights; ``kernel`` 0 is dense."""
 
     units: int
     kernel: int = 0
@@ -129,8 +113,8 @@ class LayerPlan:
     padding: int = 0
     pool: str = "none"
     window: int = 1
-    skip: int = 0
     bits: int = 0
+    stream: bool = False
 
     @classmethod
     def parse(cls, text: Any) -> "LayerPlan":
@@ -151,8 +135,8 @@ class LayerPlan:
             0 if side is None else count("a kernel's side", int(side), most=MOST_SIDE),
             **_options(options.split(":")[1:], text),
         )
-        if not plan.kernel and plan != cls(plan.units, skip=plan.skip, bits=plan.bits):
-            raise InputError(f"a dense layer has the options bits2 and skip2 only, got {text!r}.")
+        if not plan.kernel and plan != cls(plan.units, bits=plan.bits, stream=plan.stream):
+            raise InputError(f"a dense layer has the options bits2 and stream only, got {text!r}.")
         return plan
 
     @classmethod
@@ -160,20 +144,20 @@ class LayerPlan:
         """Plan a layer like one that has weights."""
         op, pool = layer.operator, layer.pool
         geometry = (op.kernel, op.stride, op.padding)
-        return cls(op.n_out, *geometry, pool.kind, pool.size, layer.skip, layer.bits)
+        return cls(op.n_out, *geometry, pool.kind, pool.size, layer.bits, layer.stream)
 
     def __str__(self) -> str:
         text = f"conv{self.kernel}x{self.kernel}:{self.units}" if self.kernel else str(self.units)
         text += f":stride{self.stride}" if self.stride > 1 else ""
         text += f":pad{self.padding}" if self.padding else ""
         text += f":bits{self.bits}" if self.bits else ""
-        text += f":skip{self.skip}" if self.skip else ""
+        text += f":{STREAM}" if self.stream else ""
         return text + (f":{self.pool}{self.window}" if self.pool != "none" else "")
 
     @property
     def written(self) -> int | str:
         """The shortest way to write the layer."""
-        return str(self) if self.kernel or self.skip or self.bits else self.units
+        return str(self) if self.kernel or self.stream or self.bits else self.units
 
     def outline(self, shape_in: Shape, shape_out: Shape) -> str:
         """Return a line about a layer with these shapes, such as ``dense, 784 -> 256``."""
@@ -181,45 +165,36 @@ class LayerPlan:
         sizes = ("x".join(map(str, shape)) for shape in (shape_in, shape_out))
         return f"{kind}, {' -> '.join(sizes)}"
 
-    def build(
-        self, shapes: Sequence[Shape], below: "Sequence[LayerPlan]", draw: Draw, bias: bool
-    ) -> Layer:
-        """Build the layer, given the shapes of all activations and all plans so far."""
-        parts = 2 if self.skip else 1
-        operator = self._operator(shapes[-1], draw, parts, bias)
-        pool = POOLS[self.pool](self.window)
-        layer = Layer(operator, pool, skip=self.skip, bits=self.bits)
+    def build(self, shape_in: Shape, below: Layer | None, draw: Draw, bias: bool) -> Layer:
+        """Build the layer on samples of a shape, which the layer below gives."""
+        operator = self._operator(shape_in, draw, bias)
+        layer = Layer(operator, POOLS[self.pool](self.window), self.stream, self.bits)
         _ = layer.shape_out  # refuses windows that do not fit
-        if self.skip:
-            around = below[len(below) + 1 - self.skip :]
-            stride = self.stride * math.prod(plan.stride * plan.window for plan in around)
-            source = shapes[-self.skip]
-            plan = self._shortcut(source, stride, operator.shape_out)
-            layer.shortcut = plan._operator(source, draw, parts, bias=False)
+        if self.stream:
+            self._check_stream(below, operator.shape_out)
         return layer
 
-    def _shortcut(self, source: Shape, stride: int, shape_out: Shape) -> "LayerPlan":
-        """Plan the linear map from earlier activations to pre-activations of a shape.
-
-        For images it is a 1x1 convolution. Its stride is the product of the strides of this layer
-        and of those it goes around, so that it picks pixels that they see, too.
-        """
-        if not self.kernel:
-            return LayerPlan(self.units)
-        sides = tuple(-(-side // stride) for side in source[1:])
-        if sides != shape_out[1:]:
+    def _check_stream(self, below: Layer | None, shape: Shape) -> None:
+        """Refuse a stream from a layer whose pre-activations do not fit those of this one."""
+        if below is None:
+            raise InputError("a stream begins at the second layer.")
+        units, *sides = below.sums_shape
+        if sides != list(shape[1:]) or shape[0] % units:
             raise InputError(
-                f"a shortcut from samples of shape {source} at a stride of {stride}, as the layers "
-                f"have it, would make {(self.units, *sides)}, but they make {shape_out}: their "
-                f"paddings or pooling windows do not keep to that stride."
+                f"a stream cannot add samples of shape {below.sums_shape}, those of the layer "
+                f"below, to {shape}: it needs the same sides and a multiple of the units."
             )
-        return LayerPlan(self.units, kernel=1, stride=stride)
+        if below.bits != self.bits:
+            raise InputError(
+                f"the layers of a stream have the same number of bits, not {below.bits} and "
+                f"{self.bits}."
+            )
 
-    def _operator(self, shape_in: Shape, draw: Draw, parts: int, bias: bool) -> Operator:
+    def _operator(self, shape_in: Shape, draw: Draw, bias: bool) -> Operator:
         if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
             convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
         columns = fan_in(shape_in, self.kernel)
-        weight = draw(self.units, columns, bias, parts)
+        weight = draw(self.units, columns, bias)
         if weight.shape not in {(self.units, columns), (self.units, columns + bias)}:
             raise InputError(
                 f"weights of shape {tuple(weight.shape)} do not take samples of shape {shape_in}."
@@ -234,15 +209,6 @@ def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: s
     lines = [f"(backbone): {backbone}"] * bool(backbone) + lines
     lines.append(", ".join(f"{key}={value}" for key, value in about.items()))
     return "\n".join([f"{name}(", *(f"  {line}" for line in lines), ")"])
-
-
-def check_skips(plans: Sequence[LayerPlan]) -> None:
-    """Refuse shortcuts from below the inputs: the first layer has nothing to skip."""
-    for i, plan in enumerate(plans):
-        if plan.skip > i + 1:
-            raise InputError(
-                f"layer {i + 1} ({plan}): skip{plan.skip} reaches below the inputs of the network."
-            )
 
 
 def check_image(shape: Shape | None) -> Shape:
@@ -260,16 +226,19 @@ def _options(parts: Sequence[str], text: str) -> dict[str, Any]:
     pools = [kind for kind in POOLS if kind != NoPool.kind]
     options: dict[str, Any] = {}
     for part in parts:
+        if part == STREAM and STREAM not in options:
+            options[STREAM] = True
+            continue
         found = OPTION.fullmatch(part)
         if found is None or found[1] not in (*NUMBERS, *pools):
             known = ", ".join(f"{kind}2" for kind in pools)
             raise InputError(
-                f"unknown option {part!r} of the layer {text!r}: there are {known}, stride2, pad1, "
-                f"bits2 and skip2, with any number."
+                f"unknown option {part!r} of the layer {text!r}: there are {known}, stride2, pad1 "
+                f"and bits2, with any number, and stream."
             )
         name = found[1]
         most = MOST_BITS if name == "bits" else MOST_SIDE
-        least = LEAST.get(name, 1)
+        least = 0 if name == "pad" else 1
         number = count(f"the number after {name}", int(found[2]), least=least, most=most)
         option = NUMBERS.get(name, "window")
         if option in options:
@@ -298,33 +267,28 @@ def build_layers(
     Args:
         plans: the layers, the first one first.
         shape_in: the shape of a sample.
-        draw: returns the weights of an operator; a layer's own come before those of its shortcut.
+        draw: returns the weights of an operator.
         bias: whether the layers have biases, or may have them if ``draw`` decides.
 
     Raises:
         InputError: if a layer does not fit the one below; it names the layer and both shapes.
 
     """
-    check_skips(plans)
     layers: list[Layer] = []
-    shapes = [shape_in]  # of V[0], V[1] and so on
     for i, plan in enumerate(plans):
+        below = layers[-1] if layers else None
         with naming(f"layer {i + 1} ({plan})"):
-            layers.append(plan.build(shapes, plans[:i], draw, bias))
-        shapes.append(layers[-1].shape_out)
+            shape = shape_in if below is None else below.shape_out
+            layers.append(plan.build(shape, below, draw, bias))
     return layers
 
 
 def gaussian(std: float | None, generator: torch.Generator, dtype: torch.dtype) -> Draw:
-    """Draw Gaussian weights, and biases of 0.
+    """Draw Gaussian weights, and biases of 0; the default ``std`` is 1 / sqrt(fan-in)."""
 
-    Without ``std`` the standard deviation is 1 / sqrt(fan-in); each of two operators that are added
-    has half of that variance.
-    """
-
-    def draw(units: int, columns: int, bias: bool, parts: int) -> Tensor:
+    def draw(units: int, columns: int, bias: bool) -> Tensor:
         weight = torch.zeros(units, columns + bias, dtype=dtype)
-        scale = (parts * columns) ** -0.5 if std is None else std
+        scale = columns**-0.5 if std is None else std
         weight[:, :columns].normal_(std=scale, generator=generator)
         return weight
 
@@ -337,9 +301,7 @@ def balance(layers: Sequence[Layer]) -> None:
     A bias is minus the mean of what the weights make of their inputs. Bits average 1/2: half the
     row sums. Scaled inputs average 0: nothing.
     """
-    of_bits = [link for link in links_of(layers) if link.source > 0]
-    for i, layer in enumerate(layers[1:], start=1):
+    for layer in layers[1:]:
         if layer.operator.offset is not None:
-            sums = [link.operator.linear.sum(dim=1) for link in of_bits if link.layer == i]
-            layer.operator.offset.copy_(-torch.stack(sums).sum(dim=0) / 2)
+            layer.operator.offset.copy_(-layer.operator.linear.sum(dim=1) / 2)
     layers[-1].operator.weight *= 0.1

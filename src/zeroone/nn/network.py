@@ -1,13 +1,11 @@
 """A 0/1 network: scaling, an optional backbone, linear operators with steps between them, a head.
 
-Shortcuts may lead from earlier activations around layers; see ``Layer``.
-
 A network is judged by its consistent forward pass, V_i = step(W_i V_{i-1}), never by the values
 that a solver holds in its U and V blocks (erratum E5).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -21,17 +19,7 @@ from zeroone.nn.backbones import Backbone
 from zeroone.nn.heads import Head, make_head
 from zeroone.nn.inputs import check_rows, check_width
 from zeroone.nn.labels import ClassLabel, is_text
-from zeroone.nn.layers import (
-    Layer,
-    LayerPlan,
-    Link,
-    balance,
-    build_layers,
-    gaussian,
-    links_of,
-    outline,
-    recent,
-)
+from zeroone.nn.layers import Layer, LayerPlan, balance, build_layers, gaussian, outline
 from zeroone.nn.operators import Operator, Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.nn.targets import Targets
@@ -87,7 +75,7 @@ class Network:
         self.feature_names: list[str] | None = None
         labels = range(self.n_classes) if classes is None else classes
         self.classes: list[ClassLabel] = np.asarray(labels).tolist()
-        dtypes = {link.operator.weight.dtype for link in self.links}
+        dtypes = {op.weight.dtype for op in self.operators}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
             raise InputError(f"weights must all be float32, or all float64, not {dtypes}.")
         if len(set(self.classes)) != len(self.classes):
@@ -100,7 +88,7 @@ class Network:
     def __repr__(self) -> str:
         """Summarise the layers, the head and the sizes, as torch does for modules."""
         layers = [LayerPlan.of(x).outline(x.operator.shape_in, x.shape_out) for x in self.layers]
-        total = sum(link.operator.weight.numel() for link in self.links)
+        total = sum(op.weight.numel() for op in self.operators)
         backbone = ""
         if self.backbone is not None:
             total += sum(p.numel() for p in self.backbone.parameters())
@@ -147,22 +135,9 @@ class Network:
         return [layer.operator for layer in self.layers]
 
     @property
-    def links(self) -> list[Link]:
-        """The operators in their places, the first one first, then the shortcuts."""
-        return links_of(self.layers)
-
-    @property
-    def shortcuts(self) -> list[Link]:
-        """The shortcuts in their places."""
-        return self.links[len(self.layers) :]
-
-    def into(self, i: int) -> list[Link]:
-        """Return what layer i adds up: its own operator, then its shortcut if it has one."""
-        return [link for link in self.links if link.layer == i]
-
-    def consumers(self, i: int) -> list[Link]:
-        """Return what takes the activations V[i]: the operator of layer i, then shortcuts."""
-        return [link for link in self.links if link.source == i]
+    def streams(self) -> list[bool]:
+        """Whether each layer adds the sums of the layer below to its own."""
+        return [layer.stream for layer in self.layers]
 
     def name_features(self, names: Sequence[str]) -> None:
         """Name the inputs, so that columns of a frame are found by their names."""
@@ -186,8 +161,10 @@ class Network:
 
         Inputs follow. ``scores`` and predictions return to the CPU; ``forward`` and bits do not.
         """
-        for link in self.links:
-            link.operator.weight = link.operator.weight.to(device)
+        for layer in self.layers:
+            layer.operator.weight = layer.operator.weight.to(device)
+            if layer.thresholds is not None:
+                layer.thresholds = layer.thresholds.to(device)
         self.scaling = self.scaling.to(device)
         if self.backbone is not None:
             self.backbone.to(device)
@@ -222,7 +199,7 @@ class Network:
     @property
     def batch_rows(self) -> int:
         """How many samples are predicted together."""
-        return fitting_rows(self.links, self.backbone is not None)
+        return fitting_rows(self.operators, self.backbone is not None)
 
     @property
     def takes_bits(self) -> list[bool]:
@@ -242,9 +219,10 @@ class Network:
         for i, layer in enumerate(self.layers[:-1]):
             bits = torch.arange(layer.operator.n_out * max(1, layer.bits))
             by_unit = bits.view(-1, layer.operator.n_out).T.flatten()
-            for link in network.consumers(i + 1):
-                link.operator.select(by_unit, torch.arange(link.operator.n_out))
-        network.layers = [layer.expanded() for layer in network.layers]
+            above = network.operators[i + 1]
+            above.select(by_unit, torch.arange(above.n_out))
+        joined = any(self.streams)
+        network.layers = [layer.expanded(offsets=not joined) for layer in network.layers]
         return network
 
     def features(self, V: Tensor) -> Tensor:
@@ -257,17 +235,20 @@ class Network:
 
     def forward(self, V0: Tensor) -> Tensor:
         """Return the scores U_h of scaled inputs."""
-        V = recent(self.features(V0), (layer.skip for layer in self.layers))
-        for layer in self.layers[:-1]:
-            V.append(layer.activate(V))
-        return self.layers[-1].forward(V)
+        *_, (_, scores) = self._activations(V0)
+        return scores
 
     def hidden_bits(self, V0: Tensor) -> list[Tensor]:
         """Return the 0/1 activations of every hidden layer for scaled inputs."""
-        V = [self.features(V0)]
-        for layer in self.layers[:-1]:
-            V.append(layer.activate(V))
-        return V[1:]
+        return [V for V, _ in self._activations(V0)][1:]
+
+    def _activations(self, V0: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what enters each layer, and the pooled pre-activations that the layer makes."""
+        V, U = self.features(V0), None
+        for layer in self.layers:
+            U = layer.sums(V, U)
+            yield V, U
+            V = layer.activate(U)
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """Return the 0/1 activations of every hidden layer for raw inputs."""
@@ -319,7 +300,9 @@ class Network:
         if self.feature_names is not None:
             header["features"] = self.feature_names
         tensors = {f"layers.{i}.weight": op.weight for i, op in enumerate(self.operators)}
-        tensors |= {f"layers.{x.layer}.shortcut": x.operator.weight for x in self.shortcuts}
+        for i, layer in enumerate(self.layers):
+            if layer.thresholds is not None:
+                tensors[f"layers.{i}.thresholds"] = layer.thresholds
         tensors["scaling.centre"] = self.scaling.centre
         tensors["scaling.scale"] = self.scaling.scale
         if self.scaling.taken is not None:
@@ -371,8 +354,8 @@ def check_network(network: Any) -> Network:
     return network
 
 
-def fitting_rows(links: Sequence[Link], on_backbone: bool) -> int:
+def fitting_rows(operators: Sequence[Operator], on_backbone: bool) -> int:
     """Return how many samples fit into memory together."""
-    largest = max(math.prod(link.operator.shape_out) for link in links)
+    largest = max(math.prod(op.shape_out) for op in operators)
     rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
     return min(rows, BACKBONE_ROWS) if on_backbone else rows

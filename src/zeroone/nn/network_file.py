@@ -84,14 +84,22 @@ def _layers(header: dict[str, Any], tensors: dict[str, Tensor]) -> list[Layer]:
     if plans[-1] != LayerPlan(plans[-1].units):
         raise InputError("the last layer is not one of scores: it has to be dense.")
     shape = tuple(count("a side of a sample", side) for side in header["samples"])
-    names = [
-        f"layers.{i}.{part}"
-        for i, plan in enumerate(plans)
-        for part in (("weight", "shortcut") if plan.skip else ("weight",))
-    ]
-    weights = iter([tensors[name] for name in names])
+    weights = iter([tensors[f"layers.{i}.weight"] for i in range(len(plans))])
     layers = build_layers(plans, shape, lambda *_: next(weights))
     for i, layer in enumerate(layers):
         if math.prod(layer.operator.shape_out) > BATCH_NUMBERS:
             raise InputError(f"layer {i + 1} is too large: {layer.operator.shape_out}.")
+        layer.thresholds = tensors.get(f"layers.{i}.thresholds")
+        if layer.thresholds is not None:
+            _check_thresholds(layer, f"layer {i + 1}")
     return layers
+
+
+def _check_thresholds(layer: Layer, name: str) -> None:
+    """Require thresholds that do not fall, as many as the layer has bits."""
+    thresholds, wanted = layer.thresholds, (layer.bits, layer.operator.n_out)
+    assert thresholds is not None
+    if thresholds.shape != wanted or not layer.bits:
+        raise InputError(f"{name} has thresholds of another shape than {wanted}.")
+    if not bool((thresholds.diff(dim=0) >= 0).all()):
+        raise InputError(f"{name} has thresholds that fall.")

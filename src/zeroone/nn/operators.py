@@ -175,6 +175,10 @@ class Operator:
         columns = torch.cat([self.columns_of(below), free])
         self.resize(self.weight[above][:, columns].contiguous(), len(below))
 
+    def with_weight(self, weight: Tensor) -> "Operator":
+        """Return an operator of the same geometry with other units."""
+        return Operator(weight, self.shape_in, self.kernel, self.stride, self.padding)
+
     def resize(self, weight: Tensor, n_in: int) -> None:
         """Take other weights, from ``n_in`` units."""
         self.weight, self.shape_in = weight, (n_in, *self.shape_in[1:])

@@ -114,7 +114,8 @@ def _inside(grad: Tensor, threshold: float, *, U: Tensor, reach: Tensor) -> Tens
     if torch.compiler.is_compiling():  # a number would end the graph, and the compiler fuses this
         return grad * ((U - threshold).abs() < reach)
     far = float(reach)
-    return torch.ops.aten.hardtanh_backward(grad, U, threshold - far, threshold + far)
+    passed: Tensor = torch.ops.aten.hardtanh_backward(grad, U, threshold - far, threshold + far)
+    return passed
 
 
 def step(

@@ -166,7 +166,7 @@ class BCD(Optimizer):
             if bool(empty.any()):
                 block.dead = empty
         if self.removal is not None:
-            self.removal.widths.update(widths)
+            self.removal.began = widths
 
     @property
     def window(self) -> float:

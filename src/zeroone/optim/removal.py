@@ -68,7 +68,8 @@ class Removal:
             raise InputError("lam and keep need to know when the training ends: total_steps.")
         self.bcd, self.keep, self.lam = bcd, keep, not_negative("lam", lam)
         self.units = {name: torch.arange(b.kind.n_units) for name, b in bcd.blocks.items()}
-        self.widths: dict[str, int] = {}  # each layer's initial number of removable units
+        self.began: dict[str, int] = {}  # the units of each layer of a model that lost some before
+        self.widths: dict[str, int] = {}  # each layer's initial number of labels that may leave
         self.typical: dict[str, float] = {}  # the least mean cost of a unit so far, by layer
         self.graph = UnitGraph()
         self._inputs: Any = None
@@ -105,7 +106,8 @@ class Removal:
         for name, labels in reversed(self.graph.units.items()):
             own = torch.unique(labels[(labels >= 0) & ~torch.isin(labels, done)])
             done = torch.cat([done, own])
-            self.widths.setdefault(name, len(own))
+            units = len(labels)
+            self.widths.setdefault(name, len(own) * self.began.get(name, units) // units)
             if len(own):
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:

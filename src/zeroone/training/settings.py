@@ -10,7 +10,7 @@ import torch
 
 from zeroone.exact.solver import PAPER, ExactSettings
 from zeroone.nn.heads import HEADS
-from zeroone.nn.layers import LayerPlan, check_skips
+from zeroone.nn.layers import LayerPlan
 from zeroone.nn.scaling import SCALINGS
 from zeroone.training.augment import AUGMENTATIONS, Augmentation, name_of
 from zeroone.training.stochastic_settings import BATCH, StochasticSettings
@@ -29,9 +29,9 @@ class TrainSettings:
 
     Attributes:
         hidden: the hidden layers: widths, or convolutions such as 'conv5x5:32:max2';
-            'conv3x3:32:pad1:skip2' has a shortcut around the layer below it, '64:bits2' has two
-            bits a unit; None takes two dense layers of 256 units, or the layers of the network to
-            start from.
+            '64:bits2' has two bits a unit, 'conv3x3:32:pad1:stream' adds the pre-activations of
+            the layer below; None takes two dense layers of 256 units, or the layers of the network
+            to start from.
         solver: 'stochastic' (mini-batches, trains every layer) or 'exact' (Algorithm 3 of the
             paper).
         head: 'softmax', or 'hardmax' (the paper's); 'logistic' for several labels per sample,
@@ -96,8 +96,8 @@ class TrainSettings:
             count("patience", self.patience)
             if not self.validation:
                 raise InputError("patience needs a validation part, such as validation=0.1.")
-        if self.solver == "exact" and any(plan.skip for plan in self.plans):
-            raise InputError("shortcuts (skip) are for solver='stochastic'.")
+        if self.solver == "exact" and any(plan.stream for plan in self.plans):
+            raise InputError("streams (stream) are for solver='stochastic'.")
         if self.solver == "exact" and any(plan.bits for plan in self.plans):
             raise InputError("several bits a unit (bits) are for solver='stochastic'.")
         if self.head != "hardmax" and self.solver == "exact" and self.exact.printed:
@@ -180,7 +180,8 @@ def _checked_layers(hidden: Any) -> tuple[int | str, ...]:
     if not isinstance(hidden, Sequence | np.ndarray) or isinstance(hidden, str):
         raise InputError(f"hidden must be a sequence of widths, got {hidden!r}.")
     plans = [LayerPlan.parse(layer) for layer in hidden]
-    check_skips(plans)
+    if plans and plans[0].stream:
+        raise InputError(f"layer 1 ({plans[0]}): a stream begins at the second layer.")
     return tuple(plan.written for plan in plans)
 
 

@@ -1,4 +1,4 @@
-"""Small networks with shortcuts, and samples for them."""
+"""Small networks with a stream, and samples for them."""
 
 import torch
 
@@ -9,18 +9,19 @@ from zeroone.nn.network import Network
 IMAGE = (2, 6, 6)
 HIDDEN = (
     "conv3x3:4:pad1",
-    "conv3x3:5:stride2:pad1:skip2",  # from the inputs, with stride 2
-    "conv3x3:6:pad1:skip3:max3",  # from the inputs again, around two layers
-    "7:skip2",  # from images of (5, 3, 3)
+    "conv3x3:4:pad1:stream:max2",
+    "conv3x3:8:pad1:stream:max3",  # twice as many units
+    7,
+    "14:stream",
 )
 
 
 DIGITS = (
     "conv3x3:8:pad1",
-    "conv3x3:8:pad1",
-    "conv3x3:8:pad1:skip2",
-    "conv3x3:16:stride2:pad1",
-    "conv3x3:16:pad1:skip2",
+    "conv3x3:8:pad1:stream",
+    "conv3x3:8:pad1:stream:max2",
+    "conv3x3:16:pad1:stream",
+    "conv3x3:16:pad1:stream",
 )
 
 
