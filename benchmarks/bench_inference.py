@@ -105,7 +105,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
         return call
 
     return {
-        OURS: lambda batch: ours.engine(batch)(batch),
+        OURS: ours.engine,
         f"{OURS}, ONNX Runtime": lambda batch: ours.session.run(["scores"], {"inputs": batch}),
         TORCH: by_torch(relu),
         "ReLU float32, ONNX Runtime": lambda batch: theirs.run(None, {"inputs": batch}),

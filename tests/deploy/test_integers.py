@@ -204,8 +204,8 @@ def test_bytes_stay_bytes(name, monkeypatch):
         seen.append(raw)
         return model.network.score_checked(raw)
 
-    monkeypatch.setattr(model, "engine", lambda raw: engine)
-    monkeypatch.setattr(model, "_is_short", lambda X: False)  # which needs no engine
+    monkeypatch.setattr(model, "engine", engine)
+    monkeypatch.setattr(model, "_native_for", lambda X: None)  # which needs no engine
     wanted = model.predict(X)
     assert np.shares_memory(seen[0], X)
     flat = X[2].tobytes()

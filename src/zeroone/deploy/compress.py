@@ -33,22 +33,18 @@ def compress(network: Network, *, fold: bool = False) -> Network:
     for i in range(1, len(small.layers)):
         kept = alive[i].nonzero().flatten()
         kept = kept if len(kept) else torch.tensor([0])
-        select_columns(small, i, kept)
+        _select_columns(small, i, kept)
         for link in small.into(i - 1):
             link.operator.select(torch.arange(link.operator.n_in), kept)
     inputs = alive[0].nonzero().flatten()
-    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows(small):
-        select_columns(small, 0, inputs)
+    takes_rows = all(link.operator.is_matrix for link in small.consumers(0))
+    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows:
+        _select_columns(small, 0, inputs)
         small.scaling = small.scaling.take(inputs)
     return small
 
 
-def takes_rows(network: Network) -> bool:
-    """Whether all operators on the inputs take them as rows, one by one."""
-    return all(link.operator.is_matrix for link in network.consumers(0))
-
-
-def select_columns(network: Network, i: int, kept: Tensor) -> None:
+def _select_columns(network: Network, i: int, kept: Tensor) -> None:
     """Keep only these units of V[i] in what takes them."""
     for link in network.consumers(i):
         link.operator.select(kept, torch.arange(link.operator.n_out))

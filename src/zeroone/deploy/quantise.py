@@ -6,16 +6,15 @@ first layer absorbs the scaling of the inputs: w.((x - c)/s) + b > 0 is (w/s).x 
 scores of the last layer are compared with each other, so all of its rows share one scale.
 """
 
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from zeroone.deploy.compress import compress, select_columns, takes_rows
+from zeroone.deploy.compress import compress
 from zeroone.deploy.integer_form import (
     LARGEST_OF_BYTES,
     MOST,
@@ -52,7 +51,9 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
 
     """
     check_has_integers(check_network(network))
-    small = compress(_without_constants(network.expanded()), fold=True)
+    small = network.expanded()
+    _clear_constants(small)
+    small = compress(small, fold=True)
     ranges = small.scaling.inputs
     if like is not None:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)
@@ -61,7 +62,11 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         raise InputError(
             "the model does not say what its inputs look like: give data of their kind, --data."
         )
-    return without_idle(convert(small, ranges))
+    for layer, stage in zip(small.layers, convert(small, ranges).stages, strict=True):
+        layer.operator.linear[torch.from_numpy(stage.main.weights == 0)] = 0
+        if layer.shortcut is not None and stage.shortcut is not None:
+            layer.shortcut.linear[torch.from_numpy(stage.shortcut.weights == 0)] = 0
+    return convert(compress(small, fold=True), ranges)  # what only fed weights of 0 leaves
 
 
 def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
@@ -74,17 +79,17 @@ def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
     )
 
 
-def _without_constants(network: Network) -> Network:
-    """Remove inputs that never varied in the training; a convolution keeps its images whole."""
-    scaling = network.scaling.without_constants()
-    if scaling is network.scaling or not takes_rows(network):
-        return network
-    small = deepcopy(network)
-    used = torch.arange(network.n_features) if small.scaling.taken is None else small.scaling.taken
-    assert scaling.taken is not None
-    select_columns(small, 0, torch.isin(used, scaling.taken).nonzero().flatten())
-    small.scaling = scaling
-    return small
+def _clear_constants(network: Network) -> None:
+    """Empty the random weights of inputs that never varied in the training, if not of an image."""
+    operator, constant = network.operators[0], network.scaling.constant
+    if constant is not None and operator.is_matrix:
+        operator.linear[:, torch.isin(_used(network), constant)] = 0
+
+
+def _used(network: Network) -> Tensor:
+    """Return the indices of the inputs in use."""
+    taken = network.scaling.taken
+    return torch.arange(network.n_features) if taken is None else taken
 
 
 def check_has_integers(network: Network) -> None:
@@ -107,10 +112,10 @@ def check_has_integers(network: Network) -> None:
 
 def _inputs(network: Network, ranges: InputRange) -> Inputs:
     """Choose the 256 levels of each input in use; float32, which exports take, must hold them."""
-    n, taken = network.n_features, network.scaling.taken
-    used = np.arange(n) if taken is None else taken.numpy()
+    n, used = network.n_features, _used(network).numpy()
+    taken = None if network.scaling.taken is None else used
     if ranges.are_bytes:
-        return Inputs(n, None if taken is None else used)
+        return Inputs(n, taken)
     low, high = ranges.low.double().numpy()[used], ranges.high.double().numpy()[used]
     if network.operators[0].kernel:  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
@@ -127,8 +132,7 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
             f"not tell 256 steps apart: scale it, or subtract its mean, before training."
         )
     rate = 255 / np.where(high > low, high - low, 1.0)
-    kept = None if taken is None else used
-    return Inputs(n, kept, low.astype(np.float32), rate.astype(np.float32))
+    return Inputs(n, taken, low.astype(np.float32), rate.astype(np.float32))
 
 
 def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
@@ -192,10 +196,9 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
     Return the weights of bytes, and what to add to the limits. Around an image both scaled inputs
     and bytes are 0, so the shift must not count there: limits differ by position.
     """
-    scaling = network.scaling
-    columns = torch.arange(len(scaling.centre)) if scaling.taken is None else scaling.taken
-    step: Tensor = 1 / scaling.scale.double().expand(len(scaling.centre))[columns]
-    shift = -scaling.centre.double()[columns] * step
+    scaling, used = network.scaling, _used(network)
+    step: Tensor = 1 / scaling.scale.double().expand(len(scaling.centre))[used]
+    shift = -scaling.centre.double()[used] * step
     if inputs.low is not None and inputs.rate is not None:
         shift = shift + torch.from_numpy(inputs.low).double() * step
         step = step / torch.from_numpy(inputs.rate).double()
@@ -216,41 +219,3 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
 def _as_map(operator: Operator, W: Tensor) -> Map:
     weights = torch.round(W).clamp(-LARGEST, LARGEST).to(torch.int8).numpy()
     return Map(weights, operator.shape_in, operator.kernel, operator.stride, operator.padding)
-
-
-def without_idle(network: IntegerNetwork) -> IntegerNetwork:
-    """Remove units and inputs whose weights were all rounded to 0; scores stay the same.
-
-    A network with shortcuts keeps all units.
-    """
-    stages = list(network.stages)
-    plain = not any(stage.shortcut for stage in stages)
-    for i in range(len(stages) - 1, 0, -1) if plain else ():
-        below, above = stages[i - 1], stages[i]
-        used = _used(above.main)
-        if used.any():
-            rows = replace(below.main, weights=below.main.weights[used])
-            stages[i - 1] = replace(below, main=rows, thresholds=below.thresholds[used])
-            stages[i] = replace(above, main=_take_inputs(above.main, used))
-    inputs, first = network.inputs, stages[0].main
-    used = _used(first)
-    if len(first.shape_in) == 1 and used.any() and not used.all():
-        stages[0] = replace(stages[0], main=_take_inputs(first, used))
-        taken = np.arange(inputs.n_features) if inputs.taken is None else inputs.taken
-        low = None if inputs.low is None else inputs.low[used]
-        rate = None if inputs.rate is None else inputs.rate[used]
-        inputs = Inputs(inputs.n_features, taken[used], low, rate)
-    return replace(network, inputs=inputs, stages=stages)
-
-
-def _used(linear: Map) -> NDArray[np.bool_]:
-    """Find the units (or inputs, or channels) below that have a weight."""
-    by_channel = linear.weights.reshape(linear.n_out, linear.shape_in[0], -1)
-    return np.asarray(by_channel.any(axis=(0, 2)))
-
-
-def _take_inputs(linear: Map, used: NDArray[np.bool_]) -> Map:
-    by_channel = linear.weights.reshape(linear.n_out, linear.shape_in[0], -1)
-    weights = by_channel[:, used].reshape(linear.n_out, -1)
-    shape = (int(used.sum()), *linear.shape_in[1:])
-    return replace(linear, weights=np.ascontiguousarray(weights), shape_in=shape)
