@@ -10,10 +10,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError, one_of
+from zeroone.utils.checks import InputError, need_extra, one_of
 
 if TYPE_CHECKING:
     from zeroone.deploy.integer_form import IntegerNetwork
@@ -59,6 +59,18 @@ def exporters() -> dict[str, Exporter]:
     for entry in entry_points(group="zeroone.exporters"):
         entry.load()
     return dict(sorted(EXPORTERS.items()))
+
+
+def template(name: str) -> Any:
+    """Return a template of this package, for jinja2."""
+    jinja2 = need_extra("pages", "jinja2")
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(__name__, ""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template(name)
 
 
 def export(

@@ -6,24 +6,23 @@ The code uses no floating point after the inputs and no multiplication after the
 
 import math
 import re
-from dataclasses import dataclass, replace
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.exporters import register_exporter
+from zeroone.deploy.exporters import register_exporter, template
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
-from zeroone.utils.checks import InputError, need_extra, printable
+from zeroone.utils.checks import InputError, printable
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
 ALIGNED = 16  # bytes: compilers for larger processors begin tables at such multiples
 WORD = 32  # bits that the code counts at a time
-TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "int32", "uint16", "uint32")}
+TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "uint8", "int32", "uint16", "uint32")}
 SUFFIXES = {"uint32": "u", "float32": "f"}
 # Bytes of machine code, rounded up from gcc -Os for x86-64; Thumb-2 is no larger.
 CODE = {
@@ -51,6 +50,7 @@ class Layer:
     """
 
     number: int
+    is_last: bool
     stage: Stage
     kind: str
     source: str
@@ -61,7 +61,14 @@ class Layer:
     def functions(self) -> set[str]:
         """The names of the C functions that it calls."""
         does = "window" if self.stage.main.kernel else "add"
-        return {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
+        called = {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
+        return called if self.stage.main.kernel or self.is_last else called | {"compare"}
+
+    @property
+    def code(self) -> int:
+        """The bytes of machine code that the layer itself takes."""
+        around = CODE_OF_CONVOLUTION if self.stage.main.kernel else CODE_OF_DENSE
+        return around + CODE_OF_SHORTCUT * (self.stage.shortcut is not None)
 
     @property
     def is_signs(self) -> bool:
@@ -149,17 +156,9 @@ def write_c(network: IntegerNetwork, path: Path) -> Size:
     for target in targets.values():
         if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
             raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
-    jinja2: Any = need_extra("pages", "jinja2")
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    for template, target in targets.items():
-        text = (resources.files(__package__) / template).read_text(encoding="utf-8")
+    for name_of_template, target in targets.items():
+        code = template(name_of_template).render(content)
         with replacing(target) as temporary:
-            code = environment.from_string(text).render(content)
             temporary.write_text(code, encoding="ascii")
     size: Size = content["size"]
     return size
@@ -172,12 +171,7 @@ def size_of(network: IntegerNetwork) -> Size:
 
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
-    """Collect all that the templates need, in the form that takes less flash."""
-    made = [_describe(form, name) for form in (network, with_all_inputs(network))]
-    return min(made, key=lambda content: content["size"].flash)
-
-
-def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
+    """Collect all that the templates need."""
     layers = _layers(network)
     buffers: dict[str, int] = {}
     for layer in layers:
@@ -187,13 +181,11 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     n_units = max(m.n_out for m in network.maps)
     n_words = max(-(-x.stage.main.n_inputs // WORD) * x.is_signs for x in layers)
     uses = set[str]().union(*(layer.functions for layer in layers))
-    if not all(layer.stage.main.kernel for layer in layers[:-1]):
-        uses.add("compare")
-    labels = [_c_string(str(label)) for label in network.classes]
     tables = _input_tables(network)
     for layer in layers:
         tables |= layer.tables
-    code = sum(CODE[function] for function in uses) + _code_around(network, layers)
+    code = CODE_OF_ALL + CODE_OF_FLOATS * (not network.inputs.are_bytes)
+    code += sum(CODE[function] for function in uses) + sum(layer.code for layer in layers)
     code += sum(-values.nbytes % ALIGNED for values in tables.values())
     size = Size(
         constants=sum(values.nbytes for values in tables.values()),
@@ -211,7 +203,7 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "buffers": buffers,
         "n_units": n_units,
         "n_words": n_words,
-        "labels": labels,
+        "labels": [_c_string(str(label)) for label in network.classes],
         "inputs": network.inputs,
         "input_type": "uint8_t" if network.inputs.are_bytes else "float",
         "order": _order(network),
@@ -220,35 +212,6 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "size": size,
         "per_addition": CYCLES_OF_ADDITION,
     }
-
-
-def _code_around(network: IntegerNetwork, layers: list[Layer]) -> int:
-    """Estimate the code that is there once, and that of each layer."""
-    around = CODE_OF_ALL + (0 if network.inputs.are_bytes else CODE_OF_FLOATS)
-    for layer in layers:
-        around += CODE_OF_CONVOLUTION if layer.stage.main.kernel else CODE_OF_DENSE
-        around += CODE_OF_SHORTCUT if layer.stage.shortcut else 0
-    return around
-
-
-def with_all_inputs(network: IntegerNetwork) -> IntegerNetwork:
-    """Return the network with weights of 0 for inputs that it leaves out.
-
-    A few such inputs take less room than a list of all others.
-    """
-    inputs, first = network.inputs, network.stages[0]
-    if inputs.taken is None or first.main.kernel:
-        return network
-    n = inputs.n_features
-    weights = np.zeros((first.main.n_out, n), np.int8)
-    weights[:, inputs.taken] = first.main.weights
-    low, rate = inputs.low, inputs.rate
-    if low is not None and rate is not None:
-        low, rate = np.full(n, low[0]), np.full(n, rate[0])  # equal ones are stored once
-        low[inputs.taken], rate[inputs.taken] = inputs.low, inputs.rate
-    wide = replace(first, main=Map(weights, (n,)))
-    whole = replace(inputs, taken=None, low=low, rate=rate)
-    return replace(network, inputs=whole, stages=[wide, *network.stages[1:]])
 
 
 def _order(network: IntegerNetwork) -> str:
@@ -271,7 +234,15 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
     if inputs.taken is None and inputs.are_bytes:
         buffers[0] = "sample"
     return [
-        Layer(i, stage, _kind(stage, i), buffers[i], buffers[i + 1], buffers[i + 1 - stage.skip])
+        Layer(
+            number=i,
+            is_last=stage is stages[-1],
+            stage=stage,
+            kind=_kind(stage, i),
+            source=buffers[i],
+            target=buffers[i + 1],
+            earlier=buffers[i + 1 - stage.skip],
+        )
         for i, stage in enumerate(stages)
     ]
 
@@ -289,7 +260,9 @@ def _input_tables(network: IntegerNetwork) -> dict[str, NDArray[Any]]:
     """Order the constants of the inputs as the code reads them."""
     inputs, tables = network.inputs, dict[str, NDArray[Any]]()
     if inputs.taken is not None:
-        tables["taken"] = _narrow(inputs.taken)
+        used = np.zeros(inputs.n_features, np.bool_)
+        used[inputs.taken] = True
+        tables["used"] = np.packbits(used, bitorder="little")
     if inputs.low is not None and inputs.rate is not None:
         tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
     return tables
