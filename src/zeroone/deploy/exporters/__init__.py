@@ -10,13 +10,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from zeroone.deploy.integer_form import IntegerNetwork
 from zeroone.nn.operators import Shape
 from zeroone.utils.checks import InputError, need_extra, one_of
-
-if TYPE_CHECKING:
-    from zeroone.deploy.integer_form import IntegerNetwork
 
 Write = Callable[..., list[str]]
 EXPORTERS: dict[str, "Exporter"] = {}
@@ -74,7 +72,7 @@ def template(name: str) -> Any:
 
 
 def export(
-    network: "IntegerNetwork", to: str, path: str | Path, image: Shape | None = None
+    network: IntegerNetwork, to: str, path: str | Path, image: Shape | None = None
 ) -> list[str]:
     """Write an integer network in another format.
 

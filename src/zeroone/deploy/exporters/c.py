@@ -50,7 +50,6 @@ class Layer:
     """
 
     number: int
-    is_last: bool
     stage: Stage
     kind: str
     source: str
@@ -61,29 +60,13 @@ class Layer:
     def functions(self) -> set[str]:
         """The names of the C functions that it calls."""
         does = "window" if self.stage.main.kernel else "add"
-        called = {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
-        return called if self.stage.main.kernel or self.is_last else called | {"compare"}
-
-    @property
-    def code(self) -> int:
-        """The bytes of machine code that the layer itself takes."""
-        around = CODE_OF_CONVOLUTION if self.stage.main.kernel else CODE_OF_DENSE
-        return around + CODE_OF_SHORTCUT * (self.stage.shortcut is not None)
+        others = {f"{does}_bits"} if self.stage.shortcut else set()
+        return {f"{does}_{self.kind}"} | others
 
     @property
     def is_signs(self) -> bool:
         """Whether weights take two bits or one."""
         return self.kind.endswith("signs")
-
-    @property
-    def per_word(self) -> int:
-        """How many words hold the weights of 32 inputs, if they are signs."""
-        return 1 if self.stage.main.weights.all() else 2
-
-    @property
-    def by_position(self) -> bool:
-        """Whether thresholds differ by position."""
-        return self.stage.thresholds.ndim == 3
 
     @property
     def tables(self) -> dict[str, NDArray[Any]]:
@@ -93,7 +76,9 @@ class Layer:
         made["weights"] = sign_words(main) if self.is_signs else main.weights.T.ravel()
         if stage.shortcut is not None:
             made["shortcut"] = stage.shortcut.weights.T.ravel()
-        made |= limits_by_place(stage) if self.by_position else {"limits": stage.thresholds}
+        made |= (
+            limits_by_place(stage) if stage.thresholds.ndim == 3 else {"limits": stage.thresholds}
+        )
         return {f"{name}_{self.number}": values for name, values in made.items()}
 
     @property
@@ -129,39 +114,32 @@ class Size(NamedTuple):
 
 
 @register_exporter("c", suffix=".c")
-def export_c(network: IntegerNetwork, path: Path) -> list[str]:
-    """Write C99 source with its header."""
-    size = write_c(network, path)
-    return [
-        f"{path} and {path.with_suffix('.h')}: C99, {path.stem}_scores and {path.stem}_classify",
-        f"flash about {size.flash:,} bytes ({size.constants:,} of them weights and thresholds), "
-        f"RAM {size.ram:,} bytes",
-        f"about {size.cycles:,} cycles per prediction on a Cortex-M4 (an estimate: "
-        f"{CYCLES_OF_ADDITION} cycles per addition, no input 0, half of the bits 1)",
-    ]
-
-
-def write_c(network: IntegerNetwork, path: Path) -> Size:
+def write_c(network: IntegerNetwork, path: Path) -> list[str]:
     """Write ``path`` (.c) and the header beside it (.h); C names start with the file's name.
 
     Raises:
         InputError: The file's name is no C name, or another program wrote one of the files.
 
     """
-    name = path.stem
+    name, header = path.stem, path.with_suffix(".h")
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(f"{path.name} would make {name!r} a name in C, which it cannot be.")
     content = describe(network, name)
-    targets = {"network.h.jinja": path.with_suffix(".h"), "network.c.jinja": path}
-    for target in targets.values():
+    for target in (header, path):
         if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
             raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
-    for name_of_template, target in targets.items():
-        code = template(name_of_template).render(content)
+    for target in (header, path):
+        code = template(f"network{target.suffix}.jinja").render(content)
         with replacing(target) as temporary:
             temporary.write_text(code, encoding="ascii")
-    size: Size = content["size"]
-    return size
+    size = content["size"]
+    return [
+        f"{path} and {header}: C99, {name}_scores and {name}_classify",
+        f"flash about {size.flash:,} bytes ({size.constants:,} of them weights and thresholds), "
+        f"RAM {size.ram:,} bytes",
+        f"about {size.cycles:,} cycles per prediction on a Cortex-M4 (an estimate: "
+        f"{CYCLES_OF_ADDITION} cycles per addition, no input 0, half of the bits 1)",
+    ]
 
 
 def size_of(network: IntegerNetwork) -> Size:
@@ -172,24 +150,32 @@ def size_of(network: IntegerNetwork) -> Size:
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     """Collect all that the templates need."""
-    layers = _layers(network)
-    buffers: dict[str, int] = {}
+    inputs, layers, tables = network.inputs, _layers(network), dict[str, NDArray[Any]]()
+    if inputs.taken is not None:
+        used = np.isin(np.arange(inputs.n_features), inputs.taken)
+        tables["used"] = np.packbits(used, bitorder="little")
+    if inputs.low is not None and inputs.rate is not None:
+        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
+    code = CODE_OF_ALL if inputs.are_bytes else CODE_OF_ALL + CODE_OF_FLOATS
+    uses, buffers, n_words = set[str](), dict[str, int](), 0
     for layer in layers:
-        if layer.source != "sample":
-            width = layer.stage.main.n_inputs
-            buffers[layer.source] = max(width, buffers.get(layer.source, 0))
-    n_units = max(m.n_out for m in network.maps)
-    n_words = max(-(-x.stage.main.n_inputs // WORD) * x.is_signs for x in layers)
-    uses = set[str]().union(*(layer.functions for layer in layers))
-    tables = _input_tables(network)
-    for layer in layers:
+        main = layer.stage.main
         tables |= layer.tables
-    code = CODE_OF_ALL + CODE_OF_FLOATS * (not network.inputs.are_bytes)
-    code += sum(CODE[function] for function in uses) + sum(layer.code for layer in layers)
-    code += sum(-values.nbytes % ALIGNED for values in tables.values())
+        uses |= layer.functions
+        code += CODE_OF_CONVOLUTION if main.kernel else CODE_OF_DENSE
+        code += CODE_OF_SHORTCUT if layer.stage.shortcut else 0
+        if layer.source != "sample":
+            buffers[layer.source] = max(main.n_inputs, buffers.get(layer.source, 0))
+        if layer.is_signs:
+            n_words = max(n_words, -(-main.n_inputs // WORD))
+    if not all(layer.stage.main.kernel for layer in layers[:-1]):
+        uses.add("compare")
+    n_units = max(m.n_out for m in network.maps)
+    labels = [str(label) for label in network.classes]
+    code += sum(CODE[function] for function in uses) + sum(5 + len(x.encode()) for x in labels)
     size = Size(
         constants=sum(values.nbytes for values in tables.values()),
-        code=code + sum(4 + len(str(label).encode()) + 1 for label in network.classes),
+        code=code + sum(-values.nbytes % ALIGNED for values in tables.values()),
         ram=sum(buffers.values()) + 4 * n_units + 4 * n_words,
         cycles=sum(layer.cycles for layer in layers),
     )
@@ -203,9 +189,9 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "buffers": buffers,
         "n_units": n_units,
         "n_words": n_words,
-        "labels": [_c_string(str(label)) for label in network.classes],
-        "inputs": network.inputs,
-        "input_type": "uint8_t" if network.inputs.are_bytes else "float",
+        "labels": [_c_string(label) for label in labels],
+        "inputs": inputs,
+        "input_type": "uint8_t" if inputs.are_bytes else "float",
         "order": _order(network),
         "layers": layers,
         "uses": uses,
@@ -236,7 +222,6 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
     return [
         Layer(
             number=i,
-            is_last=stage is stages[-1],
             stage=stage,
             kind=_kind(stage, i),
             source=buffers[i],
@@ -254,18 +239,6 @@ def _kind(stage: Stage, i: int) -> str:
     if signs and sign_words(main).nbytes <= main.weights.nbytes:
         return "signs" if i else "byte_signs"
     return "bits" if i else "bytes"
-
-
-def _input_tables(network: IntegerNetwork) -> dict[str, NDArray[Any]]:
-    """Order the constants of the inputs as the code reads them."""
-    inputs, tables = network.inputs, dict[str, NDArray[Any]]()
-    if inputs.taken is not None:
-        used = np.zeros(inputs.n_features, np.bool_)
-        used[inputs.taken] = True
-        tables["used"] = np.packbits(used, bitorder="little")
-    if inputs.low is not None and inputs.rate is not None:
-        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
-    return tables
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:

@@ -42,19 +42,13 @@ def make_model(network: IntegerNetwork) -> Any:
     graph.add("ArgMax", "scores", output="class", axis=1, keepdims=0)
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     kind = types.UINT8 if network.inputs.are_bytes else types.FLOAT
-    inputs = [("inputs", kind, ["samples", network.n_features])]
+    inputs = helper.make_tensor_value_info("inputs", kind, ["samples", network.n_features])
     outputs = [
-        ("scores", types.INT32, ["samples", len(network.classes)]),
-        ("class", types.INT64, ["samples"]),
+        helper.make_tensor_value_info("scores", types.INT32, ["samples", len(network.classes)]),
+        helper.make_tensor_value_info("class", types.INT64, ["samples"]),
     ]
     model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "zeroone",
-            [helper.make_tensor_value_info(*value) for value in inputs],
-            [helper.make_tensor_value_info(*value) for value in outputs],
-            graph.constants,
-        ),
+        helper.make_graph(graph.nodes, "zeroone", [inputs], outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="zeroone",
