@@ -44,14 +44,18 @@ def random_bytes(n: int) -> NDArray[np.uint8]:
     return rng.integers(0, 256, (n, N_FEATURES), dtype=np.uint8)
 
 
-def make_relu(hidden: Sequence[int]) -> nn.Sequential:
+def make_layers(widths: Sequence[int]) -> nn.Sequential:
     """Make a ReLU network of these widths."""
-    torch.manual_seed(0)
-    widths = [N_FEATURES, *hidden, N_CLASSES]
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
         layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]).eval()
+    return nn.Sequential(*layers[:-1])
+
+
+def make_relu(hidden: Sequence[int]) -> nn.Sequential:
+    """Make one for images of MNIST, with the same random weights each time."""
+    torch.manual_seed(0)
+    return make_layers([N_FEATURES, *hidden, N_CLASSES]).eval()
 
 
 def make_ours(hidden: Sequence[int]) -> Network:
@@ -105,7 +109,7 @@ def contenders(network: IntegerNetwork, relu: nn.Sequential) -> dict[str, Callab
         return call
 
     return {
-        OURS: lambda batch: ours.engine(batch)(batch),
+        OURS: ours.engine,
         f"{OURS}, ONNX Runtime": lambda batch: ours.session.run(["scores"], {"inputs": batch}),
         TORCH: by_torch(relu),
         "ReLU float32, ONNX Runtime": lambda batch: theirs.run(None, {"inputs": batch}),

@@ -17,7 +17,9 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.commands.checks import check_output, numbers, set_threads
 from zeroone.commands.console import print_table
 from zeroone.nn.heads import SoftmaxCE
+from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
+from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.training import StochasticSettings
 from zeroone.training.baselines import AdamTrainer
@@ -37,25 +39,35 @@ BASELINES = {
 }
 
 
-def random_images(n: int) -> Subset:
-    """Make random bytes in the shape of MNIST, with random classes."""
+def random_images(n: int, n_features: int = N_FEATURES) -> Subset:
+    """Make random bytes, in the shape of MNIST unless told, with random classes."""
     rng = torch.Generator().manual_seed(0)
-    X = torch.randint(0, 256, (n, N_FEATURES), dtype=torch.uint8, generator=rng)
+    X = torch.randint(0, 256, (n, n_features), dtype=torch.uint8, generator=rng)
     return Subset(X, torch.randint(0, N_CLASSES, (n,), generator=rng))
 
 
-def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
-    """Make the learners of stochastic BCD and of the baselines, on the same batches."""
-    scaling = Scaling.fit(part.X)
-    widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
-    plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
-    n_in, *hidden, n_classes = (int(width) for width in widths)
-    network = Network.build((n_in,), hidden, n_classes, SoftmaxCE(), scaling=scaling)
-    probe = scaling.apply(part.X[:1000])
-    trainers: dict[str, Any] = {OURS: BCDTrainer(network, StochasticSettings(), plan.total, probe)}
-    for name, settings in BASELINES.items():
-        trainers[name] = AdamTrainer(FloatNetwork(widths, settings, scaling), settings, plan.total)
-    return {name: Epochs(trainer, part, scaling, plan) for name, trainer in trainers.items()}
+def make_learners(
+    part: Subset,
+    hidden: Sequence[int | str],
+    image: Shape | None = None,
+    names: Sequence[str] = (OURS, *BASELINES),
+) -> dict[str, Epochs]:
+    """Make learners on the same batches; those of images drop no inputs."""
+    scaling, n = Scaling.fit(part.X), part.X.shape[1]
+    plan = BatchPlan.make(part, 100, BATCH, 0.0 if image else 0.2, seed=0)
+    learners = {}
+    for name in names:
+        trainer: BCDTrainer | AdamTrainer
+        if name == OURS:
+            plans = [LayerPlan.parse(layer) for layer in hidden]
+            network = Network.build(image or (n,), plans, N_CLASSES, SoftmaxCE(), scaling=scaling)
+            probe = scaling.apply(part.X[:1000])
+            trainer = BCDTrainer(network, StochasticSettings(), plan.total, probe)
+        else:
+            baseline = FloatNetwork([n, *hidden, N_CLASSES], BASELINES[name], scaling, image)
+            trainer = AdamTrainer(baseline, BASELINES[name], plan.total)
+        learners[name] = Epochs(trainer, part, scaling, plan)
+    return learners
 
 
 def in_turns(

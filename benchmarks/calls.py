@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.bench_inference import describe_kernels
+from benchmarks.bench_inference import describe_kernels, make_layers
 from benchmarks.measure import begin, finish, interleaved, parser
 from benchmarks.pareto import by_session
-from benchmarks.pareto_models import Part, as_int8, make_layers
+from benchmarks.pareto_models import Part, as_int8
 from zeroone import load
 from zeroone.data.registry import REGISTRY
 from zeroone.deploy import IntegerModel, IntegerNetwork

@@ -6,50 +6,21 @@ batches. Peak memory is measured in a separate process for each: the peak of the
 training adds to it.
 """
 
+import math
 import statistics
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
-from benchmarks.bench_train import in_turns
+from benchmarks.bench_train import BATCH, OURS, in_turns, make_learners, random_images
 from benchmarks.measure import begin, finish, parser
-from zeroone.baselines.networks import FloatNetwork
-from zeroone.baselines.settings import BaselineSettings
-from zeroone.nn.heads import SoftmaxCE
-from zeroone.nn.layers import LayerPlan
-from zeroone.nn.network import Network
-from zeroone.nn.scaling import Scaling
-from zeroone.training.baselines import AdamTrainer
-from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.stochastic_settings import StochasticSettings
-from zeroone.training.trainers import BCDTrainer
-from zeroone.training.training_data import Subset
 
-BATCH = 256
-BCD, STE = "stochastic BCD", "STE + Adam"
-
-
-def random_images(n, image):
-    rng = torch.Generator().manual_seed(0)
-    size = torch.Size(image).numel()
-    X = torch.randint(0, 256, (n, size), dtype=torch.uint8, generator=rng)
-    return Subset(X, torch.randint(0, 10, (n,), generator=rng))
+STE = "STE + Adam"
 
 
 def learner(name, part, image, hidden):
-    scaling = Scaling.fit(part.X)
-    plan = BatchPlan.make(part, 100, BATCH, 0.0, seed=0)
-    if name == BCD:
-        plans = [LayerPlan.parse(text) for text in hidden]
-        network = Network.build(image, plans, 10, SoftmaxCE(), scaling=scaling)
-        probe = scaling.apply(part.X[:1000])
-        rule = BCDTrainer(network, StochasticSettings(), plan.total, probe)
-    else:
-        settings = BaselineSettings("ste")
-        network = FloatNetwork([part.X.shape[1], *hidden, 10], settings, scaling, image)
-        rule = AdamTrainer(network, settings, plan.total)
-    return Epochs(rule, part, scaling, plan)
+    return make_learners(part, hidden, image, [name])[name]
 
 
 def peak_bytes():
@@ -60,7 +31,7 @@ def peak_bytes():
 
 def _peak(name, n, image, hidden, threads, pipe):
     torch.set_num_threads(threads)
-    part = random_images(n, image)
+    part = random_images(n, math.prod(image))
     before = peak_bytes()
     learner(name, part, image, hidden).iterate(1)
     pipe.send({"before": before, "peak": peak_bytes()})
@@ -86,20 +57,20 @@ def main():
     record = begin("conv_cost", options)
     image = tuple(int(side) for side in options.image.split(","))
     hidden = [int(x) if x.isdigit() else x for x in options.hidden.split(",")]
-    part = random_images(options.samples, image)
-    subjects = {name: learner(name, part, image, hidden) for name in (BCD, STE)}
+    part = random_images(options.samples, math.prod(image))
+    subjects = {name: learner(name, part, image, hidden) for name in (OURS, STE)}
     times = in_turns(subjects, options.repeats)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
-    ratio = medians[BCD] / medians[STE]
+    ratio = medians[OURS] / medians[STE]
     print(f"an epoch of {options.samples:,} samples: {medians}, ratio {ratio:.2f}")
     memory = {
         name: peak_memory(name, 5 * BATCH, image, hidden, options.threads) for name in subjects
     }
     added = {name: m["peak"] - m["before"] for name, m in memory.items()}
-    whole = memory[BCD]["peak"] / memory[STE]["peak"]
+    whole = memory[OURS]["peak"] / memory[STE]["peak"]
     print(
         f"peak memory: {memory}; ratio {whole:.2f}, of what training adds "
-        f"{added[BCD] / added[STE]:.2f}"
+        f"{added[OURS] / added[STE]:.2f}"
     )
     record["result"] = {
         "seconds": times,
@@ -107,7 +78,7 @@ def main():
         "ratio": ratio,
         "memory": memory,
         "memory_ratio": whole,
-        "added_memory_ratio": added[BCD] / added[STE],
+        "added_memory_ratio": added[OURS] / added[STE],
     }
     finish(record, options.json)
 

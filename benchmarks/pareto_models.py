@@ -6,7 +6,6 @@ Both learn from the same 90% of the training samples; what is chosen is chosen o
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.bench_inference import relu_as_onnx
+from benchmarks.bench_inference import make_layers, relu_as_onnx
 from zeroone import IntegerModel, TrainSettings, load, quantise, train
 from zeroone.data.registry import REGISTRY
 
@@ -80,13 +79,6 @@ def our_model(name: str, data: Data, folder: Path, epochs: int) -> Path:
 
 def widths_of(hidden: int) -> list[int]:
     return [784, hidden, hidden, 10]
-
-
-def make_layers(widths: list[int]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(widths):
-        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 class Rounded(nn.Module):

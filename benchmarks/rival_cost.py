@@ -7,13 +7,17 @@ A third loop is leaner than ours can be: its inputs are scaled beforehand, it dr
 counts and scores nothing.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.bench_train import random_images
 from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import error_rate
+from zeroone.baselines.activations import StepSTE
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.scaling import Scaling
@@ -22,12 +26,6 @@ from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.training_data import Subset
 
 BATCH, EPOCHS, CLASSES, SCORED = 256, 10**6, 10, 10_000
-
-
-def random_images(n):
-    rng = torch.Generator().manual_seed(0)
-    X = torch.randint(0, 256, (n, 784), dtype=torch.uint8, generator=rng)
-    return X, torch.randint(0, CLASSES, (n,), generator=rng)
 
 
 def our_epoch(X, y, width, activation):
@@ -46,25 +44,8 @@ def our_epoch(X, y, width, activation):
     return epoch
 
 
-class Step(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, u):
-        ctx.save_for_backward(u)
-        return (u > 0).float()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (u,) = ctx.saved_tensors
-        return gradient * (u.abs() <= 1)
-
-
-class StepSTE(nn.Module):
-    def forward(self, u):
-        return Step.apply(u)
-
-
 def sequential(width, activation):
-    make = nn.ReLU if activation == "relu" else StepSTE
+    make = nn.ReLU if activation == "relu" else partial(StepSTE, width)
     layers = [nn.Linear(784, width), make(), nn.Linear(width, width), make()]
     model = nn.Sequential(*layers, nn.Linear(width, CLASSES))
     return model, torch.optim.Adam(model.parameters(), 1e-3, fused=True)
@@ -118,10 +99,10 @@ def main():
     arguments.add_argument("--width", type=int, default=1000)
     options = arguments.parse_args()
     record = begin("rival-cost", options)
-    X, y = random_images(options.samples)
+    part = random_images(options.samples)
     record["result"] = {}
     for activation in ("relu", "ste"):
-        given = (X, y, options.width, activation)
+        given = (part.X, part.y, options.width, activation)
         loops = {
             "ours": our_epoch(*given),
             "hand-written": hand_written_epoch(*given),

@@ -9,8 +9,7 @@ digits, by two processes that are started for it) and ``check`` (scikit-learn's 
 estimator). All models have their defaults, except for the hidden layers in a model's name.
 
 Seconds are CPU time on one thread: medians over the fits, which take turns in one process after one
-small fit each. ``grid`` and ``check`` take wall time. ``first fit`` fits iris in a fresh process,
-after the imports.
+small fit each. ``grid`` and ``check`` take wall time.
 """
 
 import argparse
@@ -23,11 +22,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-import torch
 from joblib.externals.loky import get_reusable_executor
 from rich.table import Table
 from scipy.sparse import csr_array
@@ -264,32 +261,6 @@ def summarise(sets: dict[str, Any], models: list[str]) -> dict[str, Any]:
     return summary
 
 
-def _first_fit(name: str, pipe: Any) -> None:
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    X, y = load_iris(return_X_y=True)
-    with threadpool_limits(1):
-        pipe.send(fit_seconds(MODELS[name](0), X, y))
-
-
-def first_fits(models: list[str], repeats: int) -> dict[str, dict[str, Any]]:
-    """Time a fit of iris in a fresh process that has imported this file."""
-    spawn = get_context("spawn")
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(repeats):
-        for name in models:
-            ours, theirs = spawn.Pipe(duplex=False)
-            process = spawn.Process(target=_first_fit, args=(name, theirs))
-            process.start()
-            theirs.close()  # or a process that fails would be waited for
-            try:
-                seconds[name].append(ours.recv())
-            except EOFError:
-                sys.exit(f"the first fit of {name} failed")
-            process.join()
-    return {name: {"median": statistics.median(s), "all": s} for name, s in seconds.items()}
-
-
 def print_sets(sets: dict[str, Any], models: list[str]) -> None:
     table = Table("data", "size", title="CPU seconds of a fit, accuracy")
     for heading in (*models, "ratio"):
@@ -343,11 +314,6 @@ def compare(options: argparse.Namespace, record: dict[str, Any], models: list[st
     result["summary"] = summarise(result["data"], models)
     print_sets(result["data"], models)
     print_summary(result["summary"])
-    if options.suite == "small" and options.repeats:
-        both = [name for name in (OURS, THEIRS) if name in models]
-        result["first_fit"] = first_fits(both, options.repeats)
-        listed = ", ".join(f"{n} {f['median']:.3g} s" for n, f in result["first_fit"].items())
-        print(f"first fit, of iris, in a fresh process: {listed}")
 
 
 def search(options: argparse.Namespace, record: dict[str, Any], models: list[str]) -> None:
@@ -397,7 +363,7 @@ def check(record: dict[str, Any], models: list[str]) -> None:
 
 
 def main() -> None:
-    arguments = parser(__doc__.splitlines()[0], repeats=3, threads=None)
+    arguments = parser(__doc__.splitlines()[0], repeats=None, threads=None)
     arguments.add_argument("--suite", choices=SUITES, default="small")
     arguments.add_argument(
         "--seeds", type=int, help="seeds 0, 1, ... (default: 3 of small, else 1)"

@@ -23,10 +23,11 @@ from typing import Any
 
 import torch
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import begin, finish, parser
+from zeroone.baselines.activations import StepSTE
 from zeroone.commands.console import print_table
 from zeroone.data.load import load_data
 from zeroone.nn import Step
@@ -36,25 +37,6 @@ BATCH, SMOOTHING = 256, 0.1
 OURS, THEIRS = "BCD", "STE + BatchNorm + Adam"
 SAME = 1e-9  # means of equal errors may differ by rounding
 CLOCKS = {"seconds": time.perf_counter, "cpu_seconds": time.process_time}
-
-
-class STE(torch.autograd.Function):
-    """1 where u > 0; the gradient passes where |u| <= 1. Hubara et al. (2016)."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor) -> Tensor:
-        ctx.save_for_backward(u)
-        return (u > 0).to(u.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (u,) = ctx.saved_tensors
-        return gradient * (u.abs() <= 1)
-
-
-class StepSTE(nn.Module):
-    def forward(self, u: Tensor) -> Tensor:
-        return STE.apply(u)
 
 
 class FallingAdam(torch.optim.Adam):
@@ -123,7 +105,7 @@ class Training:
             self.model = network(widths, lambda _: [Step()], dropout)
             self.optimizer = BCD(self.model, total)
         else:
-            self.model = network(widths, lambda n: [nn.BatchNorm1d(n), StepSTE()], dropout)
+            self.model = network(widths, lambda n: [nn.BatchNorm1d(n), StepSTE(n)], dropout)
             self.optimizer = FallingAdam(self.model, total, rate)
         self.taken: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
         self.errors: list[float] = []
@@ -202,23 +184,6 @@ def curve(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return points
 
 
-def first_crossing(
-    entries: list[dict[str, Any]], epochs: int, reference: float
-) -> dict[str, Any] | None:
-    """Find the first epoch of BCD's longest training whose mean error reaches the reference."""
-    full = [e for e in entries if e["method"] == OURS and e["length"] == epochs]
-    full = [e for e in full if e["dropout"] == full[0]["dropout"]]
-    for k in range(1, epochs + 1):
-        error = statistics.mean(e["test_errors"][k - 1] for e in full)
-        if error <= reference + SAME:
-            spent = {
-                clock: statistics.mean(sum(e["epochs"][clock][:k]) for e in full)
-                for clock in CLOCKS
-            }
-            return {"epoch": k, "test_error": error, **spent}
-    return None
-
-
 def time_to_error(entries: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
     """Find the reference and when each method reaches it, by mean errors over the seeds."""
     points = curve(entries)
@@ -233,8 +198,6 @@ def time_to_error(entries: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
         ]
         reached[method] = min(enough, key=lambda p: p["typical_cpu_seconds"], default=None)
     result = {"curve": points, "reference": reference, "reached": reached}
-    crossing = first_crossing(entries, epochs, reference["test_error"])
-    result["first_crossing"] = crossing
     clocks = (*CLOCKS, "typical_cpu_seconds")
     ours, theirs = reached[OURS], reached[THEIRS]
     if ours is not None:
@@ -284,38 +247,6 @@ def show(data: str, found: dict[str, Any]) -> None:
         lengths = [own["reached"][OURS] for own in found["by_seed"]]
         listed = ", ".join("never" if p is None else str(p["length"]) for p in lengths)
         print(f"  seed by seed, against its own reference, after so many epochs: {listed}")
-    crossing = found["first_crossing"]
-    if crossing is not None:
-        print(
-            f"  in BCD's longest training first after epoch {crossing['epoch']}, "
-            f"{crossing['cpu_seconds']:.1f} CPU s ({crossing['test_error']:.2%})"
-        )
-
-
-def plot(result: dict[str, Any], path: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(result), figsize=(5.5 * len(result), 4), squeeze=False)
-    for axis, (data, found) in zip(axes[0], result.items(), strict=True):
-        for key in dict.fromkeys((p["method"], p["rate"], p["dropout"]) for p in found["curve"]):
-            points = [p for p in found["curve"] if (p["method"], p["rate"], p["dropout"]) == key]
-            points.sort(key=lambda p: p["length"])
-            label = key[0] if key[1] is None else f"{key[0]}, {key[1]:g}"
-            label += f", dropout {key[2]:g}"
-            seconds = [p["cpu_seconds"] for p in points]
-            axis.plot(seconds, [100 * p["test_error"] for p in points], "o-", label=label)
-            for p in points:
-                where = (p["cpu_seconds"], 100 * p["test_error"])
-                axis.annotate(str(p["length"]), where, (3, 3), textcoords="offset points")
-        axis.axhline(100 * found["reference"]["test_error"], color="grey", linewidth=0.8)
-        axis.set(title=data, xlabel="CPU seconds of training", ylabel="final test error, %")
-        axis.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    print(f"plot: {path}")
 
 
 def main() -> None:
@@ -342,7 +273,6 @@ def main() -> None:
     arguments.add_argument(
         "--samples", type=int, help="use only so many samples of both parts of the data"
     )
-    arguments.add_argument("--plot", help="draw the curves into this PNG")
     options = arguments.parse_args()
     record = begin("time_to_error", options)
     record["result"] = result = {}
@@ -371,8 +301,6 @@ def main() -> None:
             result[name]["by_seed"] = by_seed(runs[name], options.epochs)
             finish(record, options.json, quiet=True)
         show(name, result[name])
-    if options.plot:
-        plot(result, options.plot)
     finish(record, options.json)
 
 

@@ -17,16 +17,19 @@ WIDTHS = (1, 2, 7, 31, 32, 33, 63, 64, 65)
 SHAPES = {
     "dense": ((9,), [8, 7]),
     "no hidden layer": ((9,), []),
-    "residual": ((9,), [8, 7, "6:skip2"]),
+    "dense stream": ((9,), [8, 7, "7:stream", "14:stream"]),
     "images": ((2, 6, 5), ["conv3x3:5:pad1:max2", "conv2x2:4", 6]),
     "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
     "bits": ((9,), ["8:bits2", "7:bits3"]),
     "bits of images": ((2, 6, 5), ["conv3x3:5:pad1:bits2:max2", "conv2x2:4:bits3", 6]),
-    "bits, shortcut": (
+    "bits, stream": (
         (1, 6, 6),
-        ["conv3x3:5:pad1", "conv3x3:3:pad1:bits2", "conv3x3:5:pad1:skip2:bits2"],
+        ["conv3x3:5:pad1", "conv3x3:3:pad1:bits2", "conv3x3:6:pad1:bits2:stream:max2"],
     ),
-    "shortcut": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:5:pad1", "conv3x3:5:pad1:skip2", 6]),
+    "stream": (
+        (1, 6, 6),
+        ["conv3x3:5:pad1", "conv3x3:5:pad1:max2", "conv3x3:5:pad1:stream", 6],
+    ),
 }
 
 
@@ -42,17 +45,14 @@ def whole_network(name, seed=0):
         shape, plans, 4, SoftmaxCE(), seed=seed, dtype=torch.float64, scaling=scaling
     )
     rng = torch.Generator().manual_seed(seed)
-    for link in network.links:
-        largest = 127 if link.source else 64
-        op = link.operator
+    for i, layer in enumerate(network.layers):
+        largest, size, op = (127, 100, layer.operator) if i else (64, 3000, layer.operator)
         op.linear.copy_(torch.randint(-largest, largest + 1, op.linear.shape, generator=rng))
         if op.offset is not None:
-            size = 100 if link.source else 3000
             op.offset.copy_(torch.randint(-size, size, op.offset.shape, generator=rng) + 0.5)
-        if not network.layers[link.layer].shortcut or op.bias:
-            op.linear[:, 0] = largest
-        if network.layers[link.layer].bits:  # so that thresholds divide the sums
-            op.weight /= 128 if link.source else 8192
+        op.linear[:, 0] = largest
+        if layer.bits:  # so that thresholds divide the sums
+            op.weight /= 128 if i else 8192
     network.operators[-1].offset.floor_()
     return network
 
@@ -122,57 +122,42 @@ def _finish(rng, stages, shape, inputs):
 def _random_dense(rng):
     n = int(rng.choice(WIDTHS))
     inputs, stages, shape = random_inputs(rng, n), [], (n,)
-    shapes = [shape]
-    for i in range(int(rng.integers(0, 4))):
-        units = int(rng.choice(WIDTHS))
+    for i in range(int(rng.integers(0, 5))):
+        stream = i >= 2 and rng.random() < 0.5
+        units = shape[0] * int(rng.integers(1, 4)) if stream else int(rng.choice(WIDTHS))
         main = random_map(rng, shape, units, 127 if i else 64)
-        shortcut, skip = None, 0
-        if i >= 2 and rng.random() < 0.5:
-            skip = int(rng.integers(2, i + 1))
-            shortcut = random_map(rng, shapes[i + 1 - skip], units, 127)
         limits = random_thresholds(rng, main, units, 1 if i else 60)
-        stages.append(Stage(main, limits, shortcut=shortcut, skip=skip))
+        stages.append(Stage(main, limits, stream=stream))
         shape = (units,)
-        shapes.append(shape)
     return _finish(rng, stages, shape, inputs)
 
 
 def _random_images(rng):
     shape = (int(rng.choice((1, 2, 3))), int(rng.integers(5, 10)), int(rng.integers(5, 10)))
-    inputs, stages, shapes = random_inputs(rng, math.prod(shape)), [], [shape]
-    for i in range(int(rng.integers(1, 4))):
+    inputs, stages = random_inputs(rng, math.prod(shape)), []
+    for i in range(int(rng.integers(1, 5))):
         kernel = int(rng.choice((1, 2, 3, 5)))
         geometry = {"kernel": kernel, "stride": int(rng.choice((1, 1, 2, 3)))}
         geometry["padding"] = int(rng.integers(0, kernel))
         if min(shape[1:]) + 2 * geometry["padding"] < kernel:
             geometry |= {"kernel": 1, "padding": 0}
         units = int(rng.choice((1, 3, 8, 33)))
+        stream = i >= 2 and stages[-1].pool != "average" and rng.random() < 0.6
+        if stream:
+            kernel, units = int(rng.choice((1, 3))), stages[-1].main.n_out * int(rng.integers(1, 3))
+            geometry = {"kernel": kernel, "stride": 1, "padding": kernel // 2}
         main = random_map(rng, shape, units, 127 if i else 64, **geometry)
         pool = str(rng.choice(["none", "max", "average"]))
         window = 1 if pool == "none" else int(rng.integers(1, min(3, *main.shape_out[1:]) + 1))
-        shortcut = None
-        if i == 2:
-            shortcut = _fitting_shortcut(rng, shapes[1], main.shape_out)
-        one_each = np.zeros(units, np.int32)
-        stage = Stage(main, one_each, pool, window, shortcut, 2 if shortcut else 0)
+        stage = Stage(main, np.zeros(units, np.int32), pool, window, stream)
         shape_of_limits = stage.compared if rng.random() < 0.3 else (units,)
         limits = random_thresholds(rng, main, shape_of_limits, 1 if i else 60)
         stage = replace(stage, thresholds=limits)
         stages.append(stage)
         shape = stage.shape_out
-        shapes.append(shape)
         if min(shape[1:]) < 3:
             break
     return _finish(rng, stages, shape, inputs)
-
-
-def _fitting_shortcut(rng, source, target):
-    """Make a 1 x 1 convolution from one shape to the other, if there is one."""
-    for stride in (1, 2, 3, 4):
-        sides = tuple((side - 1) // stride + 1 for side in source[1:])
-        if sides == target[1:]:
-            return random_map(rng, source, target[0], 127, kernel=1, stride=stride)
-    return None
 
 
 def signs_of_bytes():

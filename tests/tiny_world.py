@@ -149,8 +149,12 @@ def few_rows(entry):
 def shrink_benchmarks(monkeypatch):
     """Replace the constants of benchmarks that no option sets."""
     images, learners = bench_train.random_images, bench_train.make_learners
-    few = {"random_images": lambda n: images(min(n, 300))}
-    narrow_ones = {"make_learners": lambda part, hidden: learners(part, (8, 8))}
+    few = {"random_images": lambda n, *size: images(min(n, 300), *size)}
+    narrow_ones = {
+        "make_learners": lambda part, hidden, *kind: learners(
+            part, hidden if kind else (8, 8), *kind
+        )
+    }
     constants = {
         "bench_inference": {"BATCHES": (1, 16), "LEAST_SECONDS": 0.0} | SMALL_WIDTHS,
         "bench_train": SMALL_WIDTHS | few | narrow_ones,

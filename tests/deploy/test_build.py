@@ -3,7 +3,6 @@
 import ctypes
 import os
 import stat
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +18,6 @@ NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().w
 def _quick_compilation(monkeypatch):
     flags = ("-O0" if flag == "-O3" else flag for flag in build.FLAGS)
     monkeypatch.setattr(build, "FLAGS", tuple(flags))
-
-
-def test_libraries_that_are_there_are_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
-    monkeypatch.setattr(build.kernels, "cache_info", lambda: SimpleNamespace(currsize=0))
-    look = build._are_in_cache.__wrapped__
-    assert not look()
-    if kernels.__wrapped__().library is not None:
-        assert look()
-        monkeypatch.setenv(build.SWITCH, "0")
-        assert not look()
 
 
 def no_home(_name):
@@ -118,20 +106,6 @@ def test_one_process_compiles_for_all_whatever_the_umask(umask, monkeypatch, tmp
         assert kernels.__wrapped__().library is not None
     finally:
         os.umask(before)
-
-
-@NEEDS_KERNELS
-def test_old_libraries_of_other_sources_are_removed(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "user_cache_path", lambda _name: tmp_path)
-    (tmp_path / "kernels").mkdir(mode=0o700)
-    for name, age in (("old", 31), ("young", 3)):  # another version may still use the young one
-        path = tmp_path / "kernels" / f"kernels-{name}.so"
-        path.touch()
-        os.utime(path, (time.time() - 86400 * age,) * 2)
-    assert kernels.__wrapped__().library is not None
-    left = {path.name for path in tmp_path.rglob("*.so")}
-    assert len(left) == 2
-    assert "kernels-young.so" in left
 
 
 @NEEDS_KERNELS

@@ -14,10 +14,9 @@ from zeroone.nn.network import Network
 
 PLANS = {
     "dense": ((6,), [7, 5]),
-    "deep": ((6,), [7, 5, 6, "4:skip3"]),
+    "deep": ((6,), [7, 5, 6, 4]),
     "images": ((2, 6, 6), ["conv3x3:5:pad1:max2", "conv2x2:4", 6]),
     "padded": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:4:pad1:average2", 6]),
-    "residual": ((1, 6, 6), ["conv3x3:5:pad1", "conv3x3:5:pad1", "conv3x3:5:pad1:skip2", 6]),
 }
 
 
@@ -26,9 +25,9 @@ def random_network(name, seed=0, dtype=torch.float64):
     plans = [LayerPlan.parse(layer) for layer in hidden]
     network = Network.build(shape, plans, 3, SoftmaxCE(), seed=seed, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
-    for link in network.links:
-        if link.operator.offset is not None:
-            link.operator.offset.normal_(std=0.01, generator=generator)
+    for op in network.operators:
+        if op.offset is not None:
+            op.offset.normal_(std=0.01, generator=generator)
     return network
 
 
@@ -38,8 +37,8 @@ def samples(network, n=200, seed=5):
 
 
 def empty_columns(network, i, units):
-    for link in network.consumers(i):
-        link.operator.linear[:, link.operator.columns_of(torch.tensor(units))] = 0
+    above = network.operators[i]
+    above.linear[:, above.columns_of(torch.tensor(units))] = 0
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -63,11 +62,9 @@ def test_dead_units_leave(name):
 def test_constants_go_into_the_biases(name, bit):
     """One unit has no weights; the bias of another exceeds all that bits can add."""
     network = random_network(name)
-    for link in network.into(0):
-        link.operator.linear[2] = 0
+    network.operators[0].linear[2] = 0
     network.operators[0].offset[2] = 0.5 if bit else -0.5
-    for link in network.into(1):
-        assert float(link.operator.linear[1].abs().sum()) < 90
+    assert float(network.operators[1].linear[1].abs().sum()) < 90
     network.operators[1].offset[1] = 100.0 if bit else -100.0
     plain = compress(network)
     small = compress(network, fold=True)
@@ -76,7 +73,7 @@ def test_constants_go_into_the_biases(name, bit):
     torch.testing.assert_close(small.scores(X), network.scores(X), rtol=0, atol=1e-12)
     if bit:  # a 1 moves into biases only on demand, because that changes how sums are rounded
         assert [op.n_out for op in plain.operators] == [op.n_out for op in network.operators]
-    padded = name in ("padded", "residual")
+    padded = name == "padded"
     left = [op.n_out for op in small.operators[:2]]
     full = [op.n_out for op in network.operators[:2]]
     if not bit or not padded:
@@ -114,8 +111,8 @@ def test_inputs_that_nobody_uses_leave(tmp_path):
 
 def test_everything_dead_still_answers():
     network = random_network("dense")
-    for link in network.links:
-        link.operator.linear.zero_()
+    for op in network.operators:
+        op.linear.zero_()
     small = compress(network)
     X = samples(network)
     assert [op.n_out for op in small.operators] == [1, 1, 3]

@@ -43,7 +43,7 @@ def test_integers_and_exports_omit_them(kind, tmp_path):
     assert [64, n_units] not in shapes
     assert describe(integers)["stages"][0]["main"]["shape_in"] == (n_taken,)
     rate, low = (0, 0) if kind is np.uint8 else (4, 4)  # all pixels begin at 0
-    first = min((n_units + rate + 2) * n_taken, (n_units + rate) * 64) + low
+    first = 64 / 8 + (n_units + rate) * n_taken + low
     assert size_of(integers).constants == first + 10 * n_units + 4 * (n_units + 10)
     X = np.random.default_rng(0).integers(0, 16, (30, 64)).astype(kind)
     for name, run in engines().items():

@@ -17,7 +17,7 @@ from benchmarks.engines import STRICT, by_c, by_c_program, engines, has_32_bits
 from integer_networks import random_network, random_samples, whole_network
 from zeroone.deploy import IntegerModel, IntegerNetwork, load, quantise
 from zeroone.deploy.build import LEVELS
-from zeroone.deploy.exporters.c import write_c
+from zeroone.deploy.exporters.c import size_of, write_c
 from zeroone.deploy.exporters.html import describe, guess_image, write_html
 from zeroone.deploy.exporters.onnx import OPSET, write_onnx
 from zeroone.deploy.integer_form import Inputs, Map, Stage
@@ -137,8 +137,7 @@ def network_of_signs():
 
 def test_signs_take_two_bits_in_c(tmp_path):
     network = network_of_signs()
-    size = write_c(network, tmp_path / "network.c")
-    assert size.constants == 70 * 40 + 2 * 4 * 50 * 3 + 50 * 5 + 4 * (70 + 50 + 5)
+    assert size_of(network).constants == 70 * 40 + 2 * 4 * 50 * 3 + 50 * 5 + 4 * (70 + 50 + 5)
     if shutil.which("gcc"):
         X = random_samples(np.random.default_rng(1), network.inputs, 30)
         assert np.array_equal(by_c(network, X, tmp_path), network.scores(X))

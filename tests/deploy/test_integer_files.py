@@ -109,7 +109,7 @@ def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
 
     Of a hostile file, whose checksum is right, what reads as a network predicts in bounded memory.
     """
-    network = whole_network("dense" if form == "integers" else "shortcut")
+    network = whole_network("dense" if form == "integers" else "stream")
     X = np.zeros((2, network.n_features), np.uint8)
     path = tmp_path / "m.safetensors"
     if form == "float":
@@ -135,9 +135,6 @@ def test_damaged_files(form, checked, tmp_path, request, monkeypatch):
     assert not any("\n" in sentence for sentence in refusals)
 
 
-AROUND = {"in": [5, 6, 6], "out": 5, "bits": 8, "kernel": 1, "stride": 1, "padding": 0}
-
-
 def set_stage(i, **values):
     return lambda header: header["stages"][i].update(values)
 
@@ -153,8 +150,8 @@ def set_stage(i, **values):
         (set_stage(0, **{"in": [1, 5000, 5000]}), "is too large"),
         (set_stage(0, pool="median"), "unknown pooling"),
         (set_stage(0, pool="max", window=99), "pooling that does not fit"),
-        (set_stage(2, shortcut=AROUND | {"skip": 9}), "does not fit"),
-        (set_stage(2, shortcut=AROUND | {"stride": 2, "skip": 2}), "of another shape"),
+        (set_stage(1, stream=True), "layer 2 has a stream that does not fit"),
+        (set_stage(1, window=1), "layer 3 does not take what the layer below gives"),
         (lambda header: header.update(unit=-1.0), "unit of scores"),
         (lambda header: header.update(unit="x"), "unit of scores"),
         (lambda header: header.update(unit=1e300), "unit of scores"),
@@ -171,7 +168,7 @@ def set_stage(i, **values):
     ],
 )
 def test_hostile_headers(change, sentence, tmp_path):
-    path = IntegerModel(quantise(whole_network("shortcut"))).save(tmp_path / "m.safetensors")
+    path = IntegerModel(quantise(whole_network("stream"))).save(tmp_path / "m.safetensors")
     rewritten(path, lambda header, _: change(header), kind=storage.INTEGERS)
     with pytest.raises(InputError, match=sentence):
         read_integers(path)

@@ -84,14 +84,16 @@ def test_idle_inputs_and_units_leave():
 
 
 def test_what_has_no_integer_form():
-    network = whole_network("residual")
+    network = whole_network("dense stream")
     network.scaling = Scaling(network.scaling.centre, network.scaling.scale)
     with pytest.raises(InputError, match="does not say what its inputs look like"):
         quantise(network)
     assert quantise(network, torch.rand(5, 9)).inputs.low is not None
-    plans = [LayerPlan.parse(layer) for layer in (5, "5:skip2")]
+    plans = [LayerPlan.parse(layer) for layer in (5, "5:stream")]
     raw = Network.build((9,), plans, 2, SoftmaxCE(), scaling=Scaling.fit(torch.rand(9, 9)))
-    with pytest.raises(InputError, match="layer 2 has a shortcut from the inputs"):
+    with pytest.raises(
+        InputError, match="layer 2 has a stream from the layer that takes the inputs"
+    ):
         quantise(raw)
     shape, hidden = SHAPES["average"]
     plans = [LayerPlan.parse(layer) for layer in hidden]
@@ -120,7 +122,7 @@ def test_what_has_no_integer_form():
 
 
 def test_a_threshold_out_of_reach_is_a_constant():
-    network = whole_network("residual")
+    network = whole_network("dense stream")
     network.operators[0].weight[1] *= 1e-12
     network.operators[0].offset[1] = 1e9
     network.operators[1].offset[2] = -1e12
@@ -204,8 +206,8 @@ def test_bytes_stay_bytes(name, monkeypatch):
         seen.append(raw)
         return model.network.score_checked(raw)
 
-    monkeypatch.setattr(model, "engine", lambda raw: engine)
-    monkeypatch.setattr(model, "_is_short", lambda X: False)  # which needs no engine
+    monkeypatch.setattr(model, "engine", engine)
+    monkeypatch.setattr(model, "_native_for", lambda X: None)  # which needs no engine
     wanted = model.predict(X)
     assert np.shares_memory(seen[0], X)
     flat = X[2].tobytes()

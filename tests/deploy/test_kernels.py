@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from integer_networks import random_network, random_samples
-from zeroone.deploy import IntegerModel, IntegerNetwork, kernel, runtime
+from zeroone.deploy import IntegerModel, IntegerNetwork, kernel
 from zeroone.deploy.build import LEVELS, ROWS, Kernels, kernels
 from zeroone.deploy.integer_form import Inputs, Map, Stage
 from zeroone.deploy.kernel import KernelNetwork, _room
@@ -248,7 +248,7 @@ def test_kernels_run_all_batches():
     model = IntegerModel(network)
     for rows in (1, 300):
         X = random_samples(rng, network.inputs, rows)
-        assert model.engine(X) == model.native.scores
+        assert model.engine == model.native.scores
         assert np.array_equal(model.scores(X), network.scores(X))
 
 
@@ -269,18 +269,6 @@ def test_where_places_are_written():
         with pytest.raises(ValueError, match="read-only"):
             model.predict_into(X[:rows], fixed)
         assert (fixed == -1).all()
-
-
-@NEEDS_KERNELS
-def test_nothing_is_compiled_for_a_few_samples(monkeypatch):
-    rng = np.random.default_rng(9)
-    model = IntegerModel(dense(rng, [20, 64, 32], normal))
-    monkeypatch.setattr(runtime, "are_there", lambda: False)
-    monkeypatch.setattr(runtime, "MANY", 3)
-    sample = np.zeros((1, 20), np.uint8)
-    engines = [model.engine(sample) for _ in range(5)]
-    assert engines[:3] == [model._by_session] * 3
-    assert engines[3:] == [model.native.scores] * 2
 
 
 SANITIZED = """

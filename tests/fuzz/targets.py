@@ -66,7 +66,7 @@ class Target:
 def model(folder: Path) -> Target:
     """Networks of floating point numbers: dense, residual, convolutional, on a backbone."""
     path = folder / "m.safetensors"
-    networks = [whole_network(name) for name in ("dense", "residual", "images", "shortcut")]
+    networks = [whole_network(name) for name in ("dense", "dense stream", "images", "stream")]
     networks[0].name_features([f"column {k}" for k in range(9)])
     scaling = Scaling.identity(128)
     with torch.random.fork_rng():
@@ -83,7 +83,7 @@ def model(folder: Path) -> Target:
 def integers(folder: Path) -> Target:
     """Integer models, dense and of images."""
     path = folder / "m.safetensors"
-    networks = [quantise(whole_network(name)) for name in ("dense", "images", "shortcut")]
+    networks = [quantise(whole_network(name)) for name in ("dense", "images", "stream")]
     networks += [random_network(np.random.default_rng(seed)) for seed in range(5)]
     seeds = [IntegerModel(network).save(path).read_bytes() for network in networks]
     return Target(path, seeds, lambda: load(path), vary_tensors(storage.INTEGERS, seeds))

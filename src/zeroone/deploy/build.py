@@ -12,9 +12,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -27,7 +25,6 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
-LONG_AGO = 30 * 86400  # seconds
 SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
 # The sources and Python share these; common.c says what they are.
 ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 16
@@ -68,37 +65,23 @@ def kernels() -> Kernels:
     return Kernels(library)
 
 
-def are_there() -> bool:
-    """Whether the kernels exist already, so that ``kernels`` takes no time."""
-    return bool(kernels.cache_info().currsize) or _are_in_cache()
-
-
-@lru_cache(maxsize=1)
-def _are_in_cache() -> bool:
-    return os.environ.get(SWITCH) != "0" and _load(next(_folders()), _source()) is not None
-
-
-def _source() -> bytes:
+def _find() -> ctypes.CDLL:
+    """Load the library of this source, compiled first if need be."""
     folder = resources.files(__package__) / "kernels"
-    return b"".join((folder / name).read_bytes() for name in SOURCES)
+    source = b"".join((folder / name).read_bytes() for name in SOURCES)
+    for cache in _folders():
+        library = _load(cache, source)
+        if library is None and _compile(cache, source):
+            library = _load(cache, source)
+        if library is not None:
+            return library
+    raise InputError("no C compiler made a library that loads")
 
 
 def _name(source: bytes, library: bytes | None = None) -> str:
     """Name a library by the digests of its source and of its content; without it, any."""
     made_of = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:16]
     return f"kernels-{made_of}-{'*' if library is None else hashlib.sha256(library).hexdigest()}.so"
-
-
-def _find() -> ctypes.CDLL:
-    """Load the library of this source, compiled first if need be."""
-    source = _source()
-    for folder in _folders():
-        found = _load(folder, source)
-        if found is None and _compile(source, folder):
-            found = _load(folder, source)
-        if found is not None:
-            return found
-    raise InputError("no C compiler made a library that loads")
 
 
 def _folders() -> Iterator[Path]:
@@ -146,10 +129,10 @@ def _declared(path: str) -> ctypes.CDLL:
     return library  # type: ignore[no-any-return]
 
 
-def _compile(source: bytes, folder: Path) -> bool:
-    """Write the library, all or nothing; remove others of this source, and old ones."""
+def _compile(folder: Path, source: bytes) -> bool:
+    """Write the library, all or nothing, in place of others of this source."""
     for compiler in filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")):
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".kernels-") as made_in:
+        with tempfile.TemporaryDirectory() as made_in:
             made = Path(made_in) / "kernels.so"
             command = [compiler, *FLAGS, "-x", "c", "-", "-o", str(made)]
             subprocess.run(command, input=source, check=False, capture_output=True, timeout=120)
@@ -158,17 +141,7 @@ def _compile(source: bytes, folder: Path) -> bool:
                 path = folder / _name(source, library)
                 with replacing(path) as temporary:
                     temporary.write_bytes(library)
-                _remove_others(folder, source, path)
+                for damaged in {*folder.glob(_name(source))} - {path}:
+                    damaged.unlink(missing_ok=True)
                 return True
     return False
-
-
-def _remove_others(folder: Path, source: bytes, path: Path) -> None:
-    """Remove other libraries of this source, and what nobody has compiled for a month."""
-    same = set(folder.glob(_name(source)))
-    for old in {*folder.glob("kernels-*.so"), *folder.glob(".kernels-*")} - {path}:
-        with suppress(OSError):
-            if old in same:
-                old.unlink()
-            elif old.stat().st_mtime < time.time() - LONG_AGO:
-                shutil.rmtree(old) if old.is_dir() else old.unlink()

@@ -36,18 +36,18 @@ def compress(network: Network, *, fold: bool = False) -> Network:
     for i in range(1, len(small.layers)):
         kept = alive[i].nonzero().flatten()
         kept = kept if len(kept) else torch.tensor([0])
-        select_columns(small.operators[i], kept)
+        _select_columns(small.operators[i], kept)
         below = small.operators[i - 1]
         below.select(torch.arange(below.n_in), kept)
     inputs = alive[0].nonzero().flatten()
     first = small.operators[0]
     if small.backbone is None and 0 < len(inputs) < len(alive[0]) and first.is_matrix:
-        select_columns(first, inputs)
+        _select_columns(first, inputs)
         small.scaling = small.scaling.take(inputs)
     return small
 
 
-def select_columns(operator: Operator, kept: Tensor) -> None:
+def _select_columns(operator: Operator, kept: Tensor) -> None:
     """Keep only these units below an operator."""
     operator.select(kept, torch.arange(operator.n_out))
 

@@ -21,7 +21,6 @@ from zeroone.deploy.integer_form import (
     weight_bits,
 )
 from zeroone.deploy.runtime import IntegerModel
-from zeroone.nn.labels import is_text
 from zeroone.nn.layers import MOST_SIDE, naming
 from zeroone.nn.network import Network
 from zeroone.nn.network_file import are_labels, head_of
@@ -73,9 +72,7 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         header["features"] = network.feature_names
     arrays: dict[str, NDArray[Any]] = {}
     if inputs.taken is not None:
-        used = np.zeros(inputs.n_features, np.bool_)
-        used[inputs.taken] = True
-        arrays["inputs.used"] = np.packbits(used)
+        arrays["inputs.used"] = np.packbits(np.isin(np.arange(inputs.n_features), inputs.taken))
     if inputs.low is not None and inputs.rate is not None:
         arrays |= {"inputs.low": inputs.low, "inputs.rate": inputs.rate}
     for i, stage in enumerate(network.stages):
@@ -83,16 +80,14 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         short = stage.thresholds.astype(np.int16)
         fits = np.array_equal(short, stage.thresholds)
         arrays[f"stages.{i}.thresholds"] = short if fits else stage.thresholds
-        if stage.shortcut is not None:
-            arrays[f"stages.{i}.shortcut"] = pack(stage.shortcut.weights)
     tensors = {k: torch.from_numpy(np.ascontiguousarray(array)) for k, array in arrays.items()}
     return write_tensors(path, INTEGERS, header, tensors)
 
 
 def _describe(stage: Stage) -> dict[str, Any]:
     content = _describe_map(stage.main) | {"pool": stage.pool, "window": stage.window}
-    if stage.shortcut is not None:
-        content["shortcut"] = _describe_map(stage.shortcut) | {"skip": stage.skip}
+    if stage.stream:
+        content["stream"] = True
     return content
 
 
@@ -118,58 +113,44 @@ def pack(weights: Weights) -> Bytes:
 def unpack(packed: Bytes, bits: int, shape: tuple[int, int], most: int = MOST_WEIGHTS) -> Weights:
     """Restore packed weights; refuse any that do not fill the shape, before they fill memory."""
     size = math.prod(shape)
-    misfit = f"weights in {bits!r} bits do not fill a layer of shape {shape}."
     if size > most:
         raise InputError(f"a network of more than {MOST_WEIGHTS:,} weights is too large.")
-    if bits not in (1, 2, 8) or packed.ndim != 1:
-        raise InputError(misfit)
-    length = -(-bits * size // 8)
+    length = -(-bits * size // 8) if bits in (1, 2, 8) else 0
     try:
         raw = zlib.decompressobj().decompress(packed.tobytes(), length + 1)
     except zlib.error:
         raise InputError("weights cannot be inflated.") from None
-    if len(raw) != length:
-        raise InputError(misfit)
+    if not length or len(raw) != length:
+        raise InputError(f"weights in {bits!r} bits do not fill a layer of shape {shape}.")
     if bits == 8:
         return np.frombuffer(raw, np.int8).copy().reshape(shape)
     values = np.unpackbits(np.frombuffer(raw, np.uint8), count=bits * size).view(np.int8)
-    if bits == 2:
-        return (values[:size] - values[size:]).reshape(shape)
-    values *= 2
-    values -= 1
-    return values.reshape(shape)
+    return (values[:size] - values[size:] if bits == 2 else 2 * values - 1).reshape(shape)
 
 
 def read_integers(path: Path) -> IntegerNetwork:
     """Read what ``write_integers`` wrote; refuse anything else with an ``InputError``."""
     header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
     try:
-        _check_header(header)
         stages: list[Stage] = []
         room = MOST_WEIGHTS
         for i in range(len(header["stages"])):
             with naming(f"layer {i + 1}"):
                 stages.append(_read_stage(header["stages"][i], tensors, i, room))
-            room -= sum(m.weights.size for m in stages[-1].maps)
-        inputs, names = _read_inputs(header, tensors), header.get("features")
-        return IntegerNetwork(
-            inputs, stages, header["classes"], head_of(header), header["unit"], names
-        )
+            room -= stages[-1].main.weights.size
+        inputs, classes, names = _read_inputs(header, tensors), header["classes"], None
+        if not are_labels(classes):
+            raise InputError("class labels are not plain and distinct.")
+        if "features" in header:
+            names = header["features"]
+            texts = are_labels(names) and all(isinstance(name, str) for name in names)
+            if not texts or len(names) != inputs.n_features:
+                raise InputError("the names of inputs are not as many, or not distinct.")
+        return IntegerNetwork(inputs, stages, classes, head_of(header), header["unit"], names)
     except InputError as error:
         raise InputError(f"{path} is not a usable model of integers: {error}") from None
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
-
-
-def _check_header(header: dict[str, Any]) -> None:
-    """Check what has no check of its own further on."""
-    if not are_labels(header["classes"]):
-        raise InputError("class labels are not plain and distinct.")
-    names = header.get("features")
-    if names is not None:
-        plain = isinstance(names, list) and all(isinstance(x, str) and is_text(x) for x in names)
-        if not plain or not len(set(names)) == len(names) == header["n_features"]:
-            raise InputError("the names of inputs are not as many, or not distinct.")
 
 
 def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, room: int) -> Stage:
@@ -178,12 +159,8 @@ def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, r
     thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32, torch.int16)
     pool = one_of("pooling", described["pool"], POOLS)
     window = count("a pooling window", described["window"])
-    shortcut, skip = None, 0
-    if "shortcut" in described:
-        rest = room - main.weights.size
-        shortcut = _read_map(described["shortcut"], tensors[f"stages.{i}.shortcut"], rest)
-        skip = count("a skip", described["shortcut"]["skip"], least=2)
-    return Stage(main, thresholds.astype(np.int32), pool, window, shortcut, skip)
+    stream = described.get("stream", False) is True
+    return Stage(main, thresholds.astype(np.int32), pool, window, stream)
 
 
 def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:

@@ -8,7 +8,8 @@ Every engine and every export computes exactly this, on every machine:
 2. A hidden layer sums the int8 weights of those inputs that are 1; the first layer sums weights
    times q. Convolutions pad their images with zeros. A bit is 1 where the sum exceeds an int32
    threshold. Max pooling takes the largest bit of a window; average pooling sums a window and
-   compares the total with a threshold.
+   compares the total with a threshold. In a stream, a layer adds the sums of the layer below, after
+   max pooling, to its own; if it has n times as many units, to each n-th part of them.
 3. The last layer sums int8 weights and adds int32 offsets: the scores of the classes. The first of
    several leading classes wins.
 
@@ -18,6 +19,7 @@ Every sum fits in 32 bits; ``IntegerNetwork`` refuses layers that could exceed t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Stage:
-    """A layer: a map, thresholds, and perhaps a pooling and a shortcut from earlier bits.
+    """A layer: a map, thresholds, and perhaps a pooling and the sums of the layer below.
 
     There is one threshold per unit, or one per position of a unit (with average pooling, per pooled
     position). In the last layer, thresholds are offsets, which are added.
@@ -160,8 +162,7 @@ class Stage:
     thresholds: Sums
     pool: str = "none"  # or "max" or "average"
     window: int = 1  # the side of what is pooled
-    shortcut: Map | None = None
-    skip: int = 0  # how far back the shortcut starts; 1 would be where the main map starts
+    stream: bool = False  # whether it adds the pooled sums of the layer below to its own
 
     def __post_init__(self) -> None:
         if self.main.weights.dtype != np.int8 or self.thresholds.dtype != np.int32:
@@ -171,13 +172,8 @@ class Stage:
         """Return a line about the layer."""
         main = self.main
         geometry = (main.kernel, main.stride, main.padding)
-        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window)
+        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window, stream=self.stream)
         return f"{plan.outline(main.shape_in, self.shape_out)}, {weight_bits(main.weights)}-bit"
-
-    @property
-    def maps(self) -> list[Map]:
-        """The main map, then the shortcut if there is one."""
-        return [self.main] if self.shortcut is None else [self.main, self.shortcut]
 
     @property
     def shape_out(self) -> Shape:
@@ -206,16 +202,30 @@ class Stage:
         tiles = self.thresholds[:, : rows * k, : columns * k].reshape(units, rows, k, columns, k)
         return np.ascontiguousarray(tiles.transpose(1, 3, 2, 4, 0)).ravel()
 
-    def sums(self, V: list[Bytes]) -> Sums:
-        """Compute the sums from all activations so far, the latest one last."""
-        total = self.main.apply(V[-1])
-        return total if self.shortcut is None else total + self.shortcut.apply(V[-self.skip])
+    def sums(self, V: Bytes, below: Sums | None = None) -> Sums:
+        """Compute the sums of activations, with the pooled sums of the layer below in a stream."""
+        total = self.main.apply(V)
+        if self.stream and below is not None:
+            for unit in range(0, self.main.n_out, below.shape[1]):
+                total[:, unit : unit + below.shape[1]] += below
+        return total
 
-    def bits(self, V: list[Bytes]) -> Bytes:
-        """Compute the layer's bits from all activations so far."""
-        total = self.sums(V)
+    def pooled(self, total: Sums) -> Sums:
+        """Pool sums: the largest of a window, or with average pooling their total."""
+        if self.pool == "none":
+            return total
+        windows = _windows(total, self.window)
+        made: Sums = (
+            windows.max(axis=(3, 5))
+            if self.pool == "max"
+            else windows.sum(axis=(3, 5), dtype=np.int32)
+        )
+        return made
+
+    def bits(self, total: Sums) -> Bytes:
+        """Compute the layer's bits from its sums."""
         if self.pool == "average":
-            total = _windows(total, self.window).sum(axis=(3, 5), dtype=np.int32)
+            total = self.pooled(total)
         bits = (total > self.limits).astype(np.uint8)
         return _windows(bits, self.window).max(axis=(3, 5)) if self.pool == "max" else bits
 
@@ -246,8 +256,9 @@ class IntegerNetwork:
             )
         if not self.stages or self.stages[0].main.n_inputs != self.inputs.n_taken:
             raise InputError("the first layer takes another number of inputs than there are.")
+        bound = None
         for i in range(len(self.stages)):
-            _check_stage(self.stages, i)
+            bound = _check_stage(self.stages, i, bound)
         n_weights = sum(m.weights.size for m in self.maps)
         if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
             raise InputError("the network is too large.")
@@ -279,8 +290,8 @@ class IntegerNetwork:
 
     @property
     def maps(self) -> list[Map]:
-        """All maps, shortcuts included."""
-        return [m for stage in self.stages for m in stage.maps]
+        """The maps of all layers."""
+        return [stage.main for stage in self.stages]
 
     @property
     def n_bytes(self) -> int:
@@ -313,9 +324,10 @@ class IntegerNetwork:
 
     def score_checked(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples, all at once."""
-        V = [self.inputs.apply(raw)]
-        for stage in self.stages[:-1]:
-            V.append(stage.bits(V))
+        V, below = self.inputs.apply(raw), None
+        for stage, above in pairwise(self.stages):
+            total = stage.sums(V, below)
+            V, below = stage.bits(total), stage.pooled(total) if above.stream else None
         return self.stages[-1].sums(V) + self.stages[-1].thresholds
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
@@ -330,17 +342,16 @@ class IntegerNetwork:
         return export(self, to, path, image)
 
 
-def _check_stage(stages: list[Stage], i: int) -> None:
-    """Require that layer i fits the layers below it and that its sums fit in 32 bits."""
+def _check_stage(stages: list[Stage], i: int, below: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Require that layer i fits the layer below it and that its sums fit in 32 bits.
+
+    Takes the largest sums of the layer below, and returns its own.
+    """
     stage, where, last = stages[i], f"layer {i + 1}", i == len(stages) - 1
     if i and math.prod(stages[i - 1].shape_out) != stage.main.n_inputs:
         raise InputError(f"{where} does not take what the layer below gives.")
-    if stage.shortcut is not None:
-        fits = 2 <= stage.skip <= i and not last
-        if not fits or stages[i + 1 - stage.skip].main.shape_in != stage.shortcut.shape_in:
-            raise InputError(f"{where} has a shortcut that does not fit.")
-        if stage.shortcut.shape_out != stage.main.shape_out:
-            raise InputError(f"{where} has a shortcut of another shape.")
+    if stage.stream:
+        _check_stream(stages, i)
     pools = stage.pool != "none"
     misfit = len(stage.main.shape_out) != 3 if pools else stage.window != 1
     if misfit or min(stage.shape_out) < 1:
@@ -351,19 +362,32 @@ def _check_stage(stages: list[Stage], i: int) -> None:
     if i == 0 and max(-int(weights.min()), int(weights.max())) > LARGEST_OF_BYTES:
         raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
     limits = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1).max(axis=1)
-    size = int((largest_sums(stage, 1 if i else 255) + limits * last).max())
+    bound = largest_sums(stage, 1 if i else 255, below)
+    size = int((bound + limits * last).max())
     if max(size, int(limits.max())) > MOST:
         raise InputError(f"{where} adds up to {size:,}, more than 32 bits hold.")
+    return bound
 
 
-def largest_sums(stage: Stage, largest: int) -> NDArray[np.int64]:
+def _check_stream(stages: list[Stage], i: int) -> None:
+    """Require that layer i can add the sums of the layer below: other sums of bits, as they are."""
+    stage, below = stages[i], stages[i - 1]
+    units, *sides = below.shape_out
+    own, *own_sides = stage.main.shape_out
+    fits = 2 <= i < len(stages) - 1 and sides == own_sides and own % units == 0
+    if not fits or below.pool == "average":
+        raise InputError(f"layer {i + 1} has a stream that does not fit.")
+
+
+def largest_sums(stage: Stage, largest: int, below: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Bound the size of each unit's sums (of a window's totals with average pooling).
 
-    ``largest`` is the largest input: 255 for bytes, 1 for bits.
+    ``largest`` is the largest input: 255 for bytes, 1 for bits; ``below`` has the bounds of the
+    layer below, for a stream.
     """
     rows = _sums_of_sizes(stage.main.weights) * largest
-    if stage.shortcut is not None:
-        rows = rows + _sums_of_sizes(stage.shortcut.weights)
+    if stage.stream and below is not None:
+        rows = rows + np.tile(below, len(rows) // len(below))
     total: NDArray[np.int64] = rows * (stage.window**2 if stage.pool == "average" else 1)
     return total
 

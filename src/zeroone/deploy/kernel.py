@@ -55,7 +55,7 @@ NETWORK = np.dtype(
 def can_run(network: IntegerNetwork) -> bool:
     """Whether kernels know all stages of a network."""
     return all(
-        stage.shortcut is None and stage.pool in ("none", "max") and stage.thresholds.ndim == 1
+        not stage.stream and stage.pool in ("none", "max") and stage.thresholds.ndim == 1
         for stage in network.stages
     )
 

@@ -6,8 +6,7 @@ first layer absorbs the scaling of the inputs: w.((x - c)/s) + b > 0 is (w/s).x 
 scores of the last layer are compared with each other, so all of its rows share one scale.
 """
 
-from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from zeroone.deploy.compress import compress, select_columns
+from zeroone.deploy.compress import compress
 from zeroone.deploy.integer_form import (
     LARGEST_OF_BYTES,
     MOST,
@@ -52,7 +51,9 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
 
     """
     check_has_integers(check_network(network))
-    small = compress(_without_constants(network.expanded()), fold=True)
+    small = network.expanded()
+    _clear_constants(small)
+    small = compress(small, fold=True)
     ranges = small.scaling.inputs
     if like is not None:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)
@@ -61,30 +62,78 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         raise InputError(
             "the model does not say what its inputs look like: give data of their kind, --data."
         )
-    return without_idle(convert(small, ranges))
+    for layer, stage in zip(small.layers, convert(small, ranges).stages, strict=True):
+        layer.operator.linear[torch.from_numpy(stage.main.weights == 0)] = 0
+    return convert(compress(small, fold=True), ranges)  # what only fed weights of 0 leaves
 
 
 def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
     """Convert a network on raw inputs of these ranges layer by layer; nothing is removed."""
     inputs = _inputs(network, ranges)
-    made = [_stage(network, i, inputs) for i in range(len(network.layers))]
-    stages, unit = [stage for stage, _ in made], 1 / made[-1][1]
+    drafts: list[_Draft] = []
+    for i in range(len(network.layers)):
+        drafts.append(_draft(network, i, inputs, drafts[-1] if drafts else None))
+    sizes = _sizes([draft.W for draft in drafts], network.streams)
+    stages: list[Stage] = []
+    bound, unit = None, 1.0  # of the layer below
+    for i, draft in enumerate(drafts):
+        stage, unit = _stage(network, i, draft, sizes[i], bound)
+        bound = largest_sums(stage, 1 if i else 255, bound)
+        stages.append(stage)
     return IntegerNetwork(
         inputs, stages, list(network.classes), network.head, unit, network.feature_names
     )
 
 
-def _without_constants(network: Network) -> Network:
-    """Remove inputs that never varied in the training; a convolution keeps its images whole."""
-    scaling = network.scaling.without_constants()
-    if scaling is network.scaling or not network.operators[0].is_matrix:
-        return network
-    small = deepcopy(network)
-    used = torch.arange(network.n_features) if small.scaling.taken is None else small.scaling.taken
-    assert scaling.taken is not None
-    select_columns(small.operators[0], torch.isin(used, scaling.taken).nonzero().flatten())
-    small.scaling = scaling
-    return small
+@dataclass(frozen=True)
+class _Draft:
+    """A layer on the integers below it: real weights, and limits that its sums are to exceed."""
+
+    W: Tensor
+    limits: Tensor
+    offset: Tensor  # of each unit, with those that a stream brings
+
+
+def _draft(network: Network, i: int, inputs: Inputs, below: _Draft | None) -> _Draft:
+    layer, operator = network.layers[i], network.operators[i]
+    W, limits = operator.linear.double(), torch.zeros(operator.n_out).double()
+    if i == 0:
+        W, limits = _fold_scaling(operator, network, inputs)
+    if layer.thresholds is not None:
+        limits = limits + _per_unit(layer.thresholds[0].double(), limits)
+    offset = torch.zeros(operator.n_out).double()
+    if operator.offset is not None:
+        offset = operator.offset.double()
+    if layer.stream and below is not None:  # integer sums carry no offsets
+        offset = offset + below.offset.repeat(len(offset) // len(below.offset))
+    return _Draft(W, limits - _per_unit(offset, limits), offset)
+
+
+def _sizes(weights: list[Tensor], streams: list[bool]) -> list[Tensor]:
+    """Return each unit's largest weight: of the whole layer for the scores, else of its stream."""
+    sizes = [W.abs().amax(dim=1) for W in weights]
+    sizes[-1] = sizes[-1].max().expand(len(sizes[-1]))
+    for i in reversed(range(1, len(sizes))):
+        if streams[i]:
+            n = len(sizes[i - 1])
+            sizes[i - 1] = torch.maximum(sizes[i - 1], sizes[i].view(-1, n).amax(dim=0))
+    for i in range(1, len(sizes)):
+        if streams[i]:
+            sizes[i] = sizes[i - 1].repeat(len(sizes[i]) // len(sizes[i - 1]))
+    return sizes
+
+
+def _clear_constants(network: Network) -> None:
+    """Empty the random weights of inputs that never varied in the training, if not of an image."""
+    operator, constant = network.operators[0], network.scaling.constant
+    if constant is not None and operator.is_matrix:
+        operator.linear[:, torch.isin(_used(network), constant)] = 0
+
+
+def _used(network: Network) -> Tensor:
+    """Return the indices of the inputs in use."""
+    taken = network.scaling.taken
+    return torch.arange(network.n_features) if taken is None else taken
 
 
 def check_has_integers(network: Network) -> None:
@@ -97,16 +146,22 @@ def check_has_integers(network: Network) -> None:
     for i, layer in enumerate(network.layers):
         if layer.pool.kind not in ("none", "max", "average"):
             raise InputError(f"layer {i + 1}: the pooling {layer.pool.kind!r} has no integer form.")
-    if any(network.streams):
-        raise InputError("a network with a stream has no integer form yet.")
+        joined = i + 1 < len(network.layers) and network.streams[i + 1]
+        if joined and i == 0:
+            raise InputError(
+                "layer 2 has a stream from the layer that takes the inputs: sums of bytes and of "
+                "bits have no common scale. Begin the stream at the third layer."
+            )
+        if joined and layer.pool.kind == "average":
+            raise InputError(f"layer {i + 2}: a stream of averages has no integer form.")
 
 
 def _inputs(network: Network, ranges: InputRange) -> Inputs:
     """Choose the 256 levels of each input in use; float32, which exports take, must hold them."""
-    n, taken = network.n_features, network.scaling.taken
-    used = np.arange(n) if taken is None else taken.numpy()
+    n, used = network.n_features, _used(network).numpy()
+    taken = None if network.scaling.taken is None else used
     if ranges.are_bytes:
-        return Inputs(n, None if taken is None else used)
+        return Inputs(n, taken)
     low, high = ranges.low.double().numpy()[used], ranges.high.double().numpy()[used]
     if network.operators[0].kernel:  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
@@ -123,40 +178,40 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
             f"not tell 256 steps apart: scale it, or subtract its mean, before training."
         )
     rate = 255 / np.where(high > low, high - low, 1.0)
-    kept = None if taken is None else used
-    return Inputs(n, kept, low.astype(np.float32), rate.astype(np.float32))
+    return Inputs(n, taken, low.astype(np.float32), rate.astype(np.float32))
 
 
-def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
-    """Convert layer i; return the stage, and by how much it enlarges the scores (if the last)."""
+def _stage(
+    network: Network, i: int, draft: _Draft, sizes: Tensor, bound: NDArray[np.int64] | None
+) -> tuple[Stage, float]:
+    """Round layer i, whose units have weights of these sizes; return also the unit of its sums.
+
+    ``bound`` is the largest sum of each unit of the layer below.
+    """
     layer, last = network.layers[i], i == len(network.layers) - 1
-    operator = layer.operator
-    W, limits = operator.linear.double(), torch.zeros(operator.n_out).double()
-    if i == 0:
-        W, limits = _fold_scaling(operator, network, inputs)
-    if operator.offset is not None:
-        limits = limits - _per_unit(operator.offset.double(), limits)
-    sizes = W.abs().max().expand(len(W)) if last else W.abs().amax(dim=1)
+    operator, W, limits = layer.operator, draft.W, draft.limits
     largest = torch.full_like(sizes, LARGEST if i else LARGEST_OF_BYTES)
-    if not last:
+    if not last and not any(network.streams[i : i + 2]):
         largest[_has_few_values(W, sizes)] = 1.0
     rate = largest / torch.where(sizes > 0, sizes, 1.0)
     limits = limits * _per_unit(rate, limits)
     if isinstance(layer.pool, AvgPool):  # the mean of a window exceeds the mean of its limits
         entries = layer.pool.size**2
         limits = entries * (limits if limits.ndim == 1 else layer.pool.forward(limits[None])[0])
-    draft = Stage(
+    stage = Stage(
         _as_map(operator, W * rate[:, None]),
         np.zeros(operator.n_out, np.int32),
         layer.pool.kind,
         layer.pool.size,
+        layer.stream,
     )
-    whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
+    reach = largest_sums(stage, 1 if i else 255, bound)
+    whole = torch.round(-limits) if last else _thresholds(limits, reach)
     if last and bool((whole.abs() > MOST).any()):
         raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
     if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
         whole = whole[:, 0, 0]  # one for all positions
-    return replace(draft, thresholds=whole.to(torch.int32).numpy()), float(rate[0])
+    return replace(stage, thresholds=whole.to(torch.int32).numpy()), 1 / float(rate[0])
 
 
 def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
@@ -164,12 +219,12 @@ def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (limits.ndim - 1))
 
 
-def _thresholds(limits: Tensor, stage: Stage, largest: int) -> Tensor:
+def _thresholds(limits: Tensor, largest: NDArray[np.int64]) -> Tensor:
     """Round limits down: an integer exceeds a limit if it exceeds the integer below it.
 
     A limit out of reach becomes the nearest one that no sum, or every sum, exceeds.
     """
-    reach = _per_unit(torch.from_numpy(largest_sums(stage, largest)).double(), limits)
+    reach = _per_unit(torch.from_numpy(largest).double(), limits)
     return torch.maximum(torch.minimum(torch.floor(limits), reach), -reach - 1)
 
 
@@ -185,10 +240,9 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
     Return the weights of bytes, and what to add to the limits. Around an image both scaled inputs
     and bytes are 0, so the shift must not count there: limits differ by position.
     """
-    scaling = network.scaling
-    columns = torch.arange(len(scaling.centre)) if scaling.taken is None else scaling.taken
-    step: Tensor = 1 / scaling.scale.double().expand(len(scaling.centre))[columns]
-    shift = -scaling.centre.double()[columns] * step
+    scaling, used = network.scaling, _used(network)
+    step: Tensor = 1 / scaling.scale.double().expand(len(scaling.centre))[used]
+    shift = -scaling.centre.double()[used] * step
     if inputs.low is not None and inputs.rate is not None:
         shift = shift + torch.from_numpy(inputs.low).double() * step
         step = step / torch.from_numpy(inputs.rate).double()
@@ -209,41 +263,3 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
 def _as_map(operator: Operator, W: Tensor) -> Map:
     weights = torch.round(W).clamp(-LARGEST, LARGEST).to(torch.int8).numpy()
     return Map(weights, operator.shape_in, operator.kernel, operator.stride, operator.padding)
-
-
-def without_idle(network: IntegerNetwork) -> IntegerNetwork:
-    """Remove units and inputs whose weights were all rounded to 0; scores stay the same.
-
-    A network with shortcuts keeps all units.
-    """
-    stages = list(network.stages)
-    plain = not any(stage.shortcut for stage in stages)
-    for i in range(len(stages) - 1, 0, -1) if plain else ():
-        below, above = stages[i - 1], stages[i]
-        used = _used(above.main)
-        if used.any():
-            rows = replace(below.main, weights=below.main.weights[used])
-            stages[i - 1] = replace(below, main=rows, thresholds=below.thresholds[used])
-            stages[i] = replace(above, main=_take_inputs(above.main, used))
-    inputs, first = network.inputs, stages[0].main
-    used = _used(first)
-    if len(first.shape_in) == 1 and used.any() and not used.all():
-        stages[0] = replace(stages[0], main=_take_inputs(first, used))
-        taken = np.arange(inputs.n_features) if inputs.taken is None else inputs.taken
-        low = None if inputs.low is None else inputs.low[used]
-        rate = None if inputs.rate is None else inputs.rate[used]
-        inputs = Inputs(inputs.n_features, taken[used], low, rate)
-    return replace(network, inputs=inputs, stages=stages)
-
-
-def _used(linear: Map) -> NDArray[np.bool_]:
-    """Find the units (or inputs, or channels) below that have a weight."""
-    by_channel = linear.weights.reshape(linear.n_out, linear.shape_in[0], -1)
-    return np.asarray(by_channel.any(axis=(0, 2)))
-
-
-def _take_inputs(linear: Map, used: NDArray[np.bool_]) -> Map:
-    by_channel = linear.weights.reshape(linear.n_out, linear.shape_in[0], -1)
-    weights = by_channel[:, used].reshape(linear.n_out, -1)
-    shape = (int(used.sum()), *linear.shape_in[1:])
-    return replace(linear, weights=np.ascontiguousarray(weights), shape_in=shape)

@@ -4,25 +4,23 @@ ONNX Runtime is an extra (``pip install 'zeroone-nn[onnx]'``). The scores are th
 """
 
 import os
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from zeroone.deploy.build import are_there
 from zeroone.deploy.exporters.onnx import make_model
 from zeroone.deploy.integer_form import Engine, IntegerNetwork, Sums
-from zeroone.deploy.kernel import KernelNetwork, can_run
+from zeroone.deploy.kernel import KernelNetwork
 from zeroone.nn.labels import ClassLabel
 from zeroone.nn.operators import Shape
 from zeroone.nn.targets import Targets
 from zeroone.utils.checks import InputError, need_extra
-
-MANY = 1000  # samples that are worth the second or two of a compiler
 
 
 class IntegerModel:
@@ -39,7 +37,6 @@ class IntegerModel:
             name = type(network).__name__
             raise InputError(f"an IntegerModel is made of what quantise returns, not of {name}.")
         self.network, self.threads = network, threads
-        self._seen = 0  # samples so far that kernels could have run
         self._row = (network.n_features,)
 
     def __repr__(self) -> str:
@@ -84,10 +81,9 @@ class IntegerModel:
     @cached_property
     def has_session(self) -> bool:
         """Whether ONNX Runtime is installed."""
-        try:
+        with suppress(InputError):
             return self.session is not None
-        except InputError:
-            return False
+        return False
 
     @cached_property
     def native(self) -> KernelNetwork | None:
@@ -95,43 +91,38 @@ class IntegerModel:
         return KernelNetwork.of(self.network, self.threads or torch.get_num_threads())
 
     @cached_property
-    def _labels(self) -> NDArray[Any]:
-        return np.asarray(self.classes)
-
-    def scores(self, X: ArrayLike | Tensor) -> Sums:
-        """Compute the int32 scores of raw samples."""
-        raw = self.network.check(X)
-        return self.network.in_parts(self.engine(raw), raw)
-
-    def engine(self, raw: NDArray[Any]) -> Engine:
-        """Choose the fastest engine for these checked samples."""
-        if self._has_kernels(len(raw)):
-            return self.native.scores  # type: ignore[union-attr]
+    def engine(self) -> Engine:
+        """The fastest function from checked samples to scores."""
+        if self.native is not None:
+            return self.native.scores
         return self._by_session if self.has_session else self.network.score_checked
 
-    def _has_kernels(self, samples: int) -> bool:
-        """Whether kernels take these samples; only many are worth a compilation."""
-        if "native" not in self.__dict__:
-            self._seen += samples
-            if self._seen <= MANY and not (can_run(self.network) and are_there()):
-                return False
-        return self.native is not None
+    @cached_property
+    def _labels(self) -> NDArray[Any]:
+        return np.asarray(self.classes)
 
     def _by_session(self, raw: NDArray[Any]) -> Sums:
         scores: Sums = self.session.run(["scores"], {"inputs": raw})[0]
         return scores
 
-    def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def scores(self, X: ArrayLike | Tensor) -> Sums:
+        """Compute the int32 scores of raw samples."""
+        return self.network.in_parts(self.engine, self.network.check(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each sample's leading class, the first one if several lead."""
-        if self._is_short(X):
-            if len(X) == 1:
-                at = self.native.leading_one(X.tobytes())  # type: ignore[union-attr]
-                return self._labels[at : at + 1].copy()
-            return self._labels[self.native.leading(X)]  # type: ignore[union-attr]
-        labels: NDArray[Any] = self._labels[self.scores(X).argmax(axis=1)]
+        native = self._native_for(X)
+        if native is None:
+            at: Any = self.scores(X).argmax(axis=1)
+        elif len(X) > 1:
+            at = native.leading(X)
+        else:
+            one = native.leading_one(X.tobytes())
+            return self._labels[one : one + 1].copy()  # quicker than by an array of places
+        labels: NDArray[Any] = self._labels[at]
         return labels
 
-    def predict_into(self, X: ArrayLike | Tensor, out: NDArray[np.int32]) -> None:
+    def predict_into(self, X: Any, out: NDArray[np.int32]) -> None:
         """Write the place of each sample's leading class in ``classes`` to an array.
 
         One sample of bytes takes the least time that Python allows, and no new array.
@@ -144,25 +135,26 @@ class IntegerModel:
         shape = np.shape(X)[:1]
         if type(out) is not np.ndarray or out.dtype != np.int32 or out.shape != shape:
             raise InputError(f"predict_into needs an int32 array of shape {shape} to write to.")
-        if not self._is_short(X):
+        native = self._native_for(X)
+        if native is None:
             out[:] = self.scores(X).argmax(axis=1)
         elif len(X) == 1:
-            out[0] = self.native.leading_one(X.tobytes())  # type: ignore[union-attr]
+            out[0] = native.leading_one(X.tobytes())
         elif out.flags.carray:
-            self.native.leading(X, out)  # type: ignore[union-attr]
+            native.leading(X, out)
         else:
-            out[:] = self.native.leading(X)  # type: ignore[union-attr]
+            out[:] = native.leading(X)
 
-    def _is_short(self, X: Any) -> TypeGuard[NDArray[np.uint8]]:
-        """Whether samples can take the short way: bytes in rows, for kernels that are there."""
-        return (
+    def _native_for(self, X: Any) -> KernelNetwork | None:
+        """Return the kernels if samples can take the short way to them: bytes in rows."""
+        short = (
             type(X) is np.ndarray
             and X.dtype == np.uint8
             and X.shape[1:] == self._row
             and len(X) > 0
             and self.network.inputs.low is None
-            and self._has_kernels(len(X))
         )
+        return self.native if short else None
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return the class probabilities of each sample."""
@@ -180,10 +172,9 @@ class IntegerModel:
         """Write the model in another format: see ``Network.export``."""
         return self.network.export(to, path, image)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Leave sessions and kernels out: a copy opens its own."""
-        kept = ("network", "threads", "_row")
-        return {name: getattr(self, name) for name in kept} | {"_seen": 0}
+        return type(self), (self.network, self.threads)
 
 
 def open_session(model: str | bytes, threads: int | None = None, *, spin: bool = True) -> Any:

@@ -4,6 +4,8 @@ from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from zeroone.deploy.exporters.c import size_of
 from zeroone.deploy.quantise import check_has_integers, convert
 from zeroone.nn.network import Network
@@ -49,6 +51,7 @@ def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep
     if len(shape) == 1:
         scaling = scaling.without_constants()
         shape = (scaling.n_taken,)
+        scaling = scaling.take(torch.arange(*shape))  # which inputs are in use takes flash
     else:  # far from the padding's bytes of 0, so that no thresholds around an image coincide
         scaling = replace(scaling, centre=scaling.centre + scaling.scale)
     network = Network.build(

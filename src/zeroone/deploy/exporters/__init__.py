@@ -10,13 +10,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import Any
 
+from zeroone.deploy.integer_form import IntegerNetwork
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError, one_of
-
-if TYPE_CHECKING:
-    from zeroone.deploy.integer_form import IntegerNetwork
+from zeroone.utils.checks import InputError, need_extra, one_of
 
 Write = Callable[..., list[str]]
 EXPORTERS: dict[str, "Exporter"] = {}
@@ -61,8 +59,20 @@ def exporters() -> dict[str, Exporter]:
     return dict(sorted(EXPORTERS.items()))
 
 
+def template(name: str) -> Any:
+    """Return a template of this package, for jinja2."""
+    jinja2 = need_extra("pages", "jinja2")
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(__name__, ""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template(name)
+
+
 def export(
-    network: "IntegerNetwork", to: str, path: str | Path, image: Shape | None = None
+    network: IntegerNetwork, to: str, path: str | Path, image: Shape | None = None
 ) -> list[str]:
     """Write an integer network in another format.
 

@@ -6,24 +6,23 @@ The code uses no floating point after the inputs and no multiplication after the
 
 import math
 import re
-from dataclasses import dataclass, replace
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.exporters import register_exporter
+from zeroone.deploy.exporters import register_exporter, template
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
-from zeroone.utils.checks import InputError, need_extra, printable
+from zeroone.utils.checks import InputError, printable
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
 WRITTEN = "A 0/1 network, written by zeroone"
 ALIGNED = 16  # bytes: compilers for larger processors begin tables at such multiples
 WORD = 32  # bits that the code counts at a time
-TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "int32", "uint16", "uint32")}
+TYPES = {"float32": "float"} | {k: f"{k}_t" for k in ("int8", "uint8", "int32", "uint16", "uint32")}
 SUFFIXES = {"uint32": "u", "float32": "f"}
 # Bytes of machine code, rounded up from gcc -Os for x86-64; Thumb-2 is no larger.
 CODE = {
@@ -36,7 +35,7 @@ CODE = {
     "window_bytes": 208,
 }
 CODE_OF_ALL, CODE_OF_FLOATS = 176, 176
-CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_SHORTCUT = 64, 320, 160
+CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_STREAM = 64, 320, 80
 # Cycles of a Cortex-M4 without wait states: load, load, add, store, count, compare and branch take
 # 10; packed weights of bits are counted by words, those of bytes that are not 0 are looked up.
 CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_WORD = 10, 45, 25
@@ -55,13 +54,15 @@ class Layer:
     kind: str
     source: str
     target: str
-    earlier: str  # what the shortcut takes
+    adds: str  # the sums of the layer below, in a stream; "" otherwise
+    keeps: str  # where its own sums are for the layer above, likewise
+    units_below: int
 
     @property
     def functions(self) -> set[str]:
         """The names of the C functions that it calls."""
         does = "window" if self.stage.main.kernel else "add"
-        return {f"{does}_{self.kind}"} | ({f"{does}_bits"} if self.stage.shortcut else set())
+        return {f"{does}_{self.kind}"}
 
     @property
     def is_signs(self) -> bool:
@@ -69,24 +70,14 @@ class Layer:
         return self.kind.endswith("signs")
 
     @property
-    def per_word(self) -> int:
-        """How many words hold the weights of 32 inputs, if they are signs."""
-        return 1 if self.stage.main.weights.all() else 2
-
-    @property
-    def by_position(self) -> bool:
-        """Whether thresholds differ by position."""
-        return self.stage.thresholds.ndim == 3
-
-    @property
     def tables(self) -> dict[str, NDArray[Any]]:
         """The constants, by name and in the order of reading."""
         stage, made = self.stage, dict[str, NDArray[Any]]()
         main = stage.main
         made["weights"] = sign_words(main) if self.is_signs else main.weights.T.ravel()
-        if stage.shortcut is not None:
-            made["shortcut"] = stage.shortcut.weights.T.ravel()
-        made |= limits_by_place(stage) if self.by_position else {"limits": stage.thresholds}
+        made |= (
+            limits_by_place(stage) if stage.thresholds.ndim == 3 else {"limits": stage.thresholds}
+        )
         return {f"{name}_{self.number}": values for name, values in made.items()}
 
     @property
@@ -102,8 +93,8 @@ class Layer:
             "signs": CYCLES_OF_WORD / WORD,
         }
         sums = stage.main.weights.size * each[self.kind]
-        if stage.shortcut is not None:
-            sums += stage.shortcut.weights.size * each["bits"]
+        if self.adds:
+            sums += stage.main.n_out * CYCLES_OF_ADDITION
         return round(windows * (sums + stage.main.n_out * CYCLES_OF_ADDITION))
 
 
@@ -122,47 +113,32 @@ class Size(NamedTuple):
 
 
 @register_exporter("c", suffix=".c")
-def export_c(network: IntegerNetwork, path: Path) -> list[str]:
-    """Write C99 source with its header."""
-    size = write_c(network, path)
-    return [
-        f"{path} and {path.with_suffix('.h')}: C99, {path.stem}_scores and {path.stem}_classify",
-        f"flash about {size.flash:,} bytes ({size.constants:,} of them weights and thresholds), "
-        f"RAM {size.ram:,} bytes",
-        f"about {size.cycles:,} cycles per prediction on a Cortex-M4 (an estimate: "
-        f"{CYCLES_OF_ADDITION} cycles per addition, no input 0, half of the bits 1)",
-    ]
-
-
-def write_c(network: IntegerNetwork, path: Path) -> Size:
+def write_c(network: IntegerNetwork, path: Path) -> list[str]:
     """Write ``path`` (.c) and the header beside it (.h); C names start with the file's name.
 
     Raises:
         InputError: The file's name is no C name, or another program wrote one of the files.
 
     """
-    name = path.stem
+    name, header = path.stem, path.with_suffix(".h")
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(f"{path.name} would make {name!r} a name in C, which it cannot be.")
     content = describe(network, name)
-    targets = {"network.h.jinja": path.with_suffix(".h"), "network.c.jinja": path}
-    for target in targets.values():
+    for target in (header, path):
         if target.is_file() and not target.read_bytes().startswith(f"/* {WRITTEN}".encode()):
             raise InputError(f"{target} is there and not by zeroone: it is left as it is.")
-    jinja2: Any = need_extra("pages", "jinja2")
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    for template, target in targets.items():
-        text = (resources.files(__package__) / template).read_text(encoding="utf-8")
+    for target in (header, path):
+        code = template(f"network{target.suffix}.jinja").render(content)
         with replacing(target) as temporary:
-            code = environment.from_string(text).render(content)
             temporary.write_text(code, encoding="ascii")
-    size: Size = content["size"]
-    return size
+    size = content["size"]
+    return [
+        f"{path} and {header}: C99, {name}_scores and {name}_classify",
+        f"flash about {size.flash:,} bytes ({size.constants:,} of them weights and thresholds), "
+        f"RAM {size.ram:,} bytes",
+        f"about {size.cycles:,} cycles per prediction on a Cortex-M4 (an estimate: "
+        f"{CYCLES_OF_ADDITION} cycles per addition, no input 0, half of the bits 1)",
+    ]
 
 
 def size_of(network: IntegerNetwork) -> Size:
@@ -172,33 +148,38 @@ def size_of(network: IntegerNetwork) -> Size:
 
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
-    """Collect all that the templates need, in the form that takes less flash."""
-    made = [_describe(form, name) for form in (network, with_all_inputs(network))]
-    return min(made, key=lambda content: content["size"].flash)
-
-
-def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
-    layers = _layers(network)
-    buffers: dict[str, int] = {}
+    """Collect all that the templates need."""
+    inputs, layers, tables = network.inputs, _layers(network), dict[str, NDArray[Any]]()
+    if inputs.taken is not None:
+        used = np.isin(np.arange(inputs.n_features), inputs.taken)
+        tables["used"] = np.packbits(used, bitorder="little")
+    if inputs.low is not None and inputs.rate is not None:
+        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
+    code = CODE_OF_ALL if inputs.are_bytes else CODE_OF_ALL + CODE_OF_FLOATS
+    uses, n_words = set[str](), 0
+    buffers, streams = dict[str, int](), dict[str, int]()
     for layer in layers:
+        main = layer.stage.main
+        tables |= layer.tables
+        uses |= layer.functions
+        code += CODE_OF_CONVOLUTION if main.kernel else CODE_OF_DENSE
+        code += CODE_OF_STREAM * (bool(layer.adds) + bool(layer.keeps))
         if layer.source != "sample":
-            width = layer.stage.main.n_inputs
-            buffers[layer.source] = max(width, buffers.get(layer.source, 0))
-    n_units = max(m.n_out for m in network.maps)
-    n_words = max(-(-x.stage.main.n_inputs // WORD) * x.is_signs for x in layers)
-    uses = set[str]().union(*(layer.functions for layer in layers))
+            buffers[layer.source] = max(main.n_inputs, buffers.get(layer.source, 0))
+        if layer.keeps:
+            n_sums = math.prod(layer.stage.shape_out)
+            streams[layer.keeps] = max(n_sums, streams.get(layer.keeps, 0))
+        if layer.is_signs:
+            n_words = max(n_words, -(-main.n_inputs // WORD))
     if not all(layer.stage.main.kernel for layer in layers[:-1]):
         uses.add("compare")
-    labels = [_c_string(str(label)) for label in network.classes]
-    tables = _input_tables(network)
-    for layer in layers:
-        tables |= layer.tables
-    code = sum(CODE[function] for function in uses) + _code_around(network, layers)
-    code += sum(-values.nbytes % ALIGNED for values in tables.values())
+    n_units = max(m.n_out for m in network.maps)
+    labels = [str(label) for label in network.classes]
+    code += sum(CODE[function] for function in uses) + sum(5 + len(x.encode()) for x in labels)
     size = Size(
         constants=sum(values.nbytes for values in tables.values()),
-        code=code + sum(4 + len(str(label).encode()) + 1 for label in network.classes),
-        ram=sum(buffers.values()) + 4 * n_units + 4 * n_words,
+        code=code + sum(-values.nbytes % ALIGNED for values in tables.values()),
+        ram=sum(buffers.values()) + 4 * sum(streams.values()) + 4 * n_units + 4 * n_words,
         cycles=sum(layer.cycles for layer in layers),
     )
     return {
@@ -209,46 +190,18 @@ def _describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "types": TYPES,
         "literals": _literals,
         "buffers": buffers,
+        "streams": streams,
         "n_units": n_units,
         "n_words": n_words,
-        "labels": labels,
-        "inputs": network.inputs,
-        "input_type": "uint8_t" if network.inputs.are_bytes else "float",
+        "labels": [_c_string(label) for label in labels],
+        "inputs": inputs,
+        "input_type": "uint8_t" if inputs.are_bytes else "float",
         "order": _order(network),
         "layers": layers,
         "uses": uses,
         "size": size,
         "per_addition": CYCLES_OF_ADDITION,
     }
-
-
-def _code_around(network: IntegerNetwork, layers: list[Layer]) -> int:
-    """Estimate the code that is there once, and that of each layer."""
-    around = CODE_OF_ALL + (0 if network.inputs.are_bytes else CODE_OF_FLOATS)
-    for layer in layers:
-        around += CODE_OF_CONVOLUTION if layer.stage.main.kernel else CODE_OF_DENSE
-        around += CODE_OF_SHORTCUT if layer.stage.shortcut else 0
-    return around
-
-
-def with_all_inputs(network: IntegerNetwork) -> IntegerNetwork:
-    """Return the network with weights of 0 for inputs that it leaves out.
-
-    A few such inputs take less room than a list of all others.
-    """
-    inputs, first = network.inputs, network.stages[0]
-    if inputs.taken is None or first.main.kernel:
-        return network
-    n = inputs.n_features
-    weights = np.zeros((first.main.n_out, n), np.int8)
-    weights[:, inputs.taken] = first.main.weights
-    low, rate = inputs.low, inputs.rate
-    if low is not None and rate is not None:
-        low, rate = np.full(n, low[0]), np.full(n, rate[0])  # equal ones are stored once
-        low[inputs.taken], rate[inputs.taken] = inputs.low, inputs.rate
-    wide = replace(first, main=Map(weights, (n,)))
-    whole = replace(inputs, taken=None, low=low, rate=rate)
-    return replace(network, inputs=whole, stages=[wide, *network.stages[1:]])
 
 
 def _order(network: IntegerNetwork) -> str:
@@ -264,14 +217,23 @@ def _order(network: IntegerNetwork) -> str:
 
 
 def _layers(network: IntegerNetwork) -> list[Layer]:
-    """Give each layer its buffers: two in turn, or one each if a shortcut needs old bits."""
+    """Give each layer its buffers, two in turn."""
     stages, inputs = network.stages, network.inputs
-    n_buffers = len(stages) + 1 if any(stage.shortcut for stage in stages) else 2
-    buffers = [f"bits_{i % n_buffers}" for i in range(len(stages) + 1)]
+    buffers = [f"bits_{i % 2}" for i in range(len(stages) + 1)]
+    joined = [stage.stream for stage in stages] + [False]
     if inputs.taken is None and inputs.are_bytes:
         buffers[0] = "sample"
     return [
-        Layer(i, stage, _kind(stage, i), buffers[i], buffers[i + 1], buffers[i + 1 - stage.skip])
+        Layer(
+            number=i,
+            stage=stage,
+            kind=_kind(stage, i),
+            source=buffers[i],
+            target=buffers[i + 1],
+            adds=f"stream_{i % 2}" if joined[i] else "",
+            keeps=f"stream_{(i + 1) % 2}" if joined[i + 1] else "",
+            units_below=stages[max(0, i - 1)].main.n_out,
+        )
         for i, stage in enumerate(stages)
     ]
 
@@ -283,16 +245,6 @@ def _kind(stage: Stage, i: int) -> str:
     if signs and sign_words(main).nbytes <= main.weights.nbytes:
         return "signs" if i else "byte_signs"
     return "bits" if i else "bytes"
-
-
-def _input_tables(network: IntegerNetwork) -> dict[str, NDArray[Any]]:
-    """Order the constants of the inputs as the code reads them."""
-    inputs, tables = network.inputs, dict[str, NDArray[Any]]()
-    if inputs.taken is not None:
-        tables["taken"] = _narrow(inputs.taken)
-    if inputs.low is not None and inputs.rate is not None:
-        tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
-    return tables
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:

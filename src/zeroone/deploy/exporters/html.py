@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.exporters import register_exporter
+from zeroone.deploy.exporters import register_exporter, template
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError, need_extra
+from zeroone.utils.checks import InputError
 from zeroone.utils.storage import replacing
 from zeroone.version import __version__
 
@@ -42,16 +42,8 @@ def write_html(network: IntegerNetwork, path: Path, image: Shape | None = None) 
     }
     # JSON without "<" cannot close the script element that holds it.
     texts["data"] = json.dumps(describe(network) | {"image": shape}).replace("<", "\\u003c")
-    jinja2: Any = need_extra("pages", "jinja2")
-    markup = jinja2.utils.markupsafe.Markup
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    page = environment.from_string((files / "demo.html").read_text(encoding="utf-8")).render(
-        {name: markup(text) for name, text in texts.items()},
-        image=shape,
-        n_bytes=network.n_bytes,
-        version=__version__,
+    page = template("demo.html").render(
+        texts, image=shape, n_bytes=network.n_bytes, version=__version__
     )
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -95,9 +87,9 @@ def guess_image(network: IntegerNetwork) -> Shape:
 def _describe_stage(stage: Stage) -> dict[str, Any]:
     return vars(stage) | {
         "main": _describe_map(stage.main),
-        "shortcut": None if stage.shortcut is None else _describe_map(stage.shortcut),
         "thresholds": _encode(stage.ordered_limits, np.int32),
         "out": stage.shape_out,
+        "sums": stage.main.shape_out,
     }
 
 

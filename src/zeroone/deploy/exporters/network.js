@@ -17,7 +17,6 @@ function decodeNumbers(text, kind) {
 
 /** Decode what zeroone wrote. */
 function readNetwork(data) {
-  const map = (m) => (m ? { ...m, weights: decodeNumbers(m.weights, "int8") } : null);
   return {
     ...data,
     taken: data.taken && decodeNumbers(data.taken, "int32"),
@@ -25,8 +24,7 @@ function readNetwork(data) {
     rate: data.rate && decodeNumbers(data.rate, "float32"),
     stages: data.stages.map((stage) => ({
       ...stage,
-      main: map(stage.main),
-      shortcut: map(stage.shortcut),
+      main: { ...stage.main, weights: decodeNumbers(stage.main.weights, "int8") },
       thresholds: decodeNumbers(stage.thresholds, "int32"),
     })),
   };
@@ -80,11 +78,21 @@ function addWindow(map, V, y, x, sums) {
   }
 }
 
-/** Compute the bits of a layer of images. Thresholds come in the order of comparison. */
-function imageBits(stage, V, earlier) {
-  const { main, shortcut, window: size, pool } = stage;
+/** Add the sums of the layer below at one place, as often as there are times more units. */
+function addStream(below, places, place, sums) {
+  for (let j = 0; j < sums.length; j++) sums[j] += below[(j * places + place) % below.length];
+}
+
+/**
+ * Compute the bits of a layer of images, and its sums after max pooling. Thresholds come in the
+ * order of comparison. In a stream, "below" has the sums of the layer below.
+ */
+function imageBits(stage, V, below) {
+  const { main, window: size, pool } = stage;
   const [units, rows, columns] = stage.out;
+  const [height, width] = stage.sums.slice(1); // before pooling
   const bits = new Uint8Array(units * rows * columns);
+  const largest = new Int32Array(bits.length).fill(-(2 ** 31));
   const sums = new Int32Array(units);
   const byPosition = stage.thresholds.length > units;
   let limit = 0;
@@ -101,29 +109,35 @@ function imageBits(stage, V, earlier) {
         if (pool === "max") sums.fill(0);
         const [top, left] = [y * size + Math.floor(k / size), x * size + (k % size)];
         addWindow(main, V, top, left, sums);
-        if (shortcut) addWindow(shortcut, earlier, top, left, sums);
+        if (stage.stream) addStream(below, height * width, top * width + left, sums);
+        for (let j = 0, at = y * columns + x; j < units; j++, at += rows * columns) {
+          largest[at] = Math.max(largest[at], sums[j]);
+        }
         if (pool === "max") compare(y * columns + x);
       }
       if (pool !== "max") compare(y * columns + x);
     }
   }
-  return bits;
+  return { bits, sums: largest };
 }
 
 /** Compute the scores of a sample of raw numbers, and the bits of every hidden layer. */
 function run(network, sample) {
   const V = [asBytes(network, sample)];
+  let sums = null; // of the last layer
   for (const stage of network.stages.slice(0, -1)) {
     const below = V[V.length - 1];
-    const earlier = stage.shortcut ? V[V.length - stage.skip] : null;
     if (stage.main.kernel) {
-      V.push(imageBits(stage, below, earlier));
+      const made = imageBits(stage, below, sums);
+      V.push(made.bits);
+      sums = made.sums;
       continue;
     }
-    const sums = new Int32Array(stage.main.units);
-    addDense(stage.main, below, sums);
-    if (stage.shortcut) addDense(stage.shortcut, earlier, sums);
-    V.push(Uint8Array.from(sums, (sum, j) => (sum > stage.thresholds[j] ? 1 : 0)));
+    const own = new Int32Array(stage.main.units);
+    addDense(stage.main, below, own);
+    if (stage.stream) addStream(sums, 1, 0, own);
+    V.push(Uint8Array.from(own, (sum, j) => (sum > stage.thresholds[j] ? 1 : 0)));
+    sums = own;
   }
   const last = network.stages[network.stages.length - 1];
   const scores = new Int32Array(last.main.units);

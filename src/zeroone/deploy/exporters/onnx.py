@@ -1,6 +1,7 @@
 """Export to ONNX: MatMulInteger, ConvInteger and Greater give the same scores to the bit."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +35,24 @@ def write_onnx(network: IntegerNetwork, path: Path) -> list[str]:
 def make_model(network: IntegerNetwork) -> Any:
     """Build the ONNX model of a network."""
     graph = _Graph()
-    V = [graph.as_bytes(network.inputs)]
-    for stage in network.stages[:-1]:
-        V.append(graph.bits(stage, V))
+    V, below, units = graph.as_bytes(network.inputs), "", 1
+    for stage, above in pairwise(network.stages):
+        total = graph.sums(stage, V, below, units)
+        V, units = graph.bits(stage, total), stage.main.n_out
+        below = graph.largest(total, stage) if above.stream else ""
     last = network.stages[-1]
-    graph.add("Add", graph.sums(last, V), graph.constant(last.thresholds), output="scores")
+    scores = graph.map(last.main, V)
+    graph.add("Add", scores, graph.constant(last.thresholds), output="scores")
     graph.add("ArgMax", "scores", output="class", axis=1, keepdims=0)
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     kind = types.UINT8 if network.inputs.are_bytes else types.FLOAT
-    inputs = [("inputs", kind, ["samples", network.n_features])]
+    inputs = helper.make_tensor_value_info("inputs", kind, ["samples", network.n_features])
     outputs = [
-        ("scores", types.INT32, ["samples", len(network.classes)]),
-        ("class", types.INT64, ["samples"]),
+        helper.make_tensor_value_info("scores", types.INT32, ["samples", len(network.classes)]),
+        helper.make_tensor_value_info("class", types.INT64, ["samples"]),
     ]
     model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "zeroone",
-            [helper.make_tensor_value_info(*value) for value in inputs],
-            [helper.make_tensor_value_info(*value) for value in outputs],
-            graph.constants,
-        ),
+        helper.make_graph(graph.nodes, "zeroone", [inputs], outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="zeroone",
@@ -116,14 +114,22 @@ class _Graph:
             pads=[linear.padding] * 4,
         )
 
-    def sums(self, stage: Stage, V: list[str]) -> str:
-        total = self.map(stage.main, V[-1])
-        if stage.shortcut is None:
+    def sums(self, stage: Stage, V: str, below: str, units: int) -> str:
+        total = self.map(stage.main, V)
+        if not stage.stream:
             return total
-        return self.add("Add", total, self.map(stage.shortcut, V[-stage.skip]))
+        times = [1, stage.main.n_out // units, *[1] * (len(stage.main.shape_out) - 1)]
+        return self.add("Add", total, self.add("Tile", below, self.constant(times, np.int64)))
 
-    def bits(self, stage: Stage, V: list[str]) -> str:
-        total, window = self.sums(stage, V), [stage.window] * 2
+    def largest(self, total: str, stage: Stage) -> str:
+        """Pool sums, which are integers of 32 bits; ONNX has no MaxPool for them."""
+        if stage.pool == "none":
+            return total
+        windows = self.windows(total, stage)
+        return self.add("ReduceMax", windows, self.constant([3, 5], np.int64), keepdims=0)
+
+    def bits(self, stage: Stage, total: str) -> str:
+        window = [stage.window] * 2
         if stage.pool == "average":
             total = self.window_sums(total, stage)
         exceeds = self.add("Greater", total, self.constant(stage.limits))
@@ -133,7 +139,11 @@ class _Graph:
         return self.add("MaxPool", bits, kernel_shape=window, strides=window)
 
     def window_sums(self, total: str, stage: Stage) -> str:
+        windows = self.windows(total, stage)
+        return self.add("ReduceSum", windows, self.constant([3, 5], np.int64), keepdims=0)
+
+    def windows(self, total: str, stage: Stage) -> str:
+        """Put the entries of each window along axes 3 and 5."""
         (units, h, w), k = stage.shape_out, stage.window
         bounds = (self.constant(pair, np.int64) for pair in ([0, 0], [h * k, w * k], [2, 3]))
-        windows = self.reshape(self.add("Slice", total, *bounds), units, h, k, w, k)
-        return self.add("ReduceSum", windows, self.constant([3, 5], np.int64), keepdims=0)
+        return self.reshape(self.add("Slice", total, *bounds), units, h, k, w, k)
