@@ -7,7 +7,10 @@ the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``rule
 rule on MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to
 end), ``features`` (MNIST and Fashion-MNIST, 576-2000-2000-10 on a backbone after pretraining),
 ``cifar10`` and ``cifar100`` (512-1500-1500 on a ResNet-18; on CIFAR-10 also a network whose every
-activation is 0/1, end to end), ``deep`` (CIFAR-10 and CIFAR-100, six convolutions, end to end).
+activation is 0/1, end to end), ``deep`` (CIFAR-10 and CIFAR-100, six
+convolutions with two thresholds a filter, end to end), ``conv-bits`` (three of them, MNIST and
+Fashion-MNIST), ``depth`` (streams and chains of 4 to 32 layers), ``bits`` (filters and thresholds
+at equal cost).
 Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
@@ -92,6 +95,13 @@ def on_small_backbone(data: str, *architectures: str) -> Spec:
     return on_backbone(data, *architectures, train=FEWER_DROPPED, batch=64)
 
 
+def against_norm(architecture: str, data: str, train: dict[str, Any], **bcd: Any) -> Spec:
+    """Compare layers of bits with baselines that have BatchNorm and a one-cycle rate."""
+    methods = ("bcd", "relu-bn", "ste-bn", "bi-real-bn")
+    settings = {"bcd": DEEP_BCD | bcd, "baselines": DEEP_BASELINES}
+    return Spec((data,), (architecture,), methods, train=train, **settings)
+
+
 def rules() -> Spec:
     variants = {rule: {"method": "bcd", "u_rule": rule} for rule in ("expected", "drawn", "half")}
     return Spec(("mnist",), ("f3nn:500-500",), tuple(variants), variants=variants)
@@ -113,14 +123,27 @@ SUITES = {
         on_backbone("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128),
         Spec(("cifar10",), ("vgg",), ("bcd", "ste", "relu"), train=SLOW_NETWORK),
     ],
-    "deep": [
+    "deep": [against_norm("deep", "cifar10", DEEP), against_norm("deep", "cifar100", DEEP)],
+    "conv-bits": [
+        against_norm("conv-bits", "mnist", {"bf16": True}, move=0.05),
+        against_norm("conv-bits", "fashion-mnist", {"bf16": True, "augment": "crop-flip"}),
+    ],
+    "depth": [
         Spec(
-            ("cifar10", "cifar100"),
-            ("deep",),
-            ("bcd", "relu-bn", "ste-bn", "bi-real-bn"),
-            train=DEEP,
-            bcd=DEEP_BCD,
-            baselines=DEEP_BASELINES,
+            ("cifar10",),
+            tuple(f"{kind}-{depth}" for depth in (4, 8, 16, 32) for kind in ("stream", "chain")),
+            ("bcd",),
+            train=DEEP | {"epochs": 2},
+            bcd=DEEP_BCD | {"move": 0.08},
+        )
+    ],
+    "bits": [
+        Spec(
+            ("cifar10",),
+            ("deep-32x1", "deep-32x2", "deep-32x3", "deep-45x1", "deep-55x1"),
+            ("bcd",),
+            train=DEEP | {"epochs": 4},
+            bcd=DEEP_BCD | {"move": 0.05},
         )
     ],
     "cifar100": [on_backbone("cifar100", "resnet18@10", batch=128)],

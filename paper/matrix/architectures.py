@@ -55,6 +55,25 @@ class Architecture:
         return BITS[self.backbone] + self.hidden
 
 
+def pairs(filters: int, bits: int = 2) -> Hidden:
+    """Return three stages of two convolutions, the second one pooled; filters double."""
+    return tuple(
+        f"conv3x3:{filters * times}:pad1:bits{bits}{pool}"
+        for times in (1, 2, 4)
+        for pool in ("", ":max2")
+    )
+
+
+def tower(depth: int, *, stream: bool) -> Hidden:
+    """Return a pooled convolution, then so many of 32 and of 64 filters, half of each."""
+    layers = ["conv3x3:32:pad1:bits2:max2"]
+    for i in range(depth):
+        filters = 32 if i < depth // 2 else 64
+        pool = ":max2" if i + 1 == depth // 2 else ""
+        layers.append(f"conv3x3:{filters}:pad1:bits2" + ":stream" * (stream and i > 0) + pool)
+    return tuple(layers)
+
+
 ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
@@ -69,16 +88,21 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
         ),
     ),
     # Two thresholds a filter, for methods with 1-bit activations; others have one output a filter.
-    "deep": (
-        None,
-        tuple(
-            f"conv3x3:{filters}:pad1:bits2{pool}"
-            for filters in (48, 96, 192)
-            for pool in ("", ":max2")
-        ),
-    ),
+    "deep": (None, pairs(48)),
+    "conv-bits": (None, tuple(f"conv3x3:{n}:pad1:bits2:max2" for n in (48, 96, 192))),
     "tinynet": ("tiny", (200, 200)),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
+}
+# Layers of one kind at a growing depth, and filters and thresholds at a growing cost: 45 filters of
+# one bit take the additions of 32 filters of two, 55 those of three.
+ARCHITECTURES |= {
+    f"{kind}-{depth}": (None, tower(depth, stream=kind == "stream"))
+    for kind in ("stream", "chain")
+    for depth in (4, 8, 16, 32)
+}
+ARCHITECTURES |= {
+    f"deep-{n}x{bits}": (None, pairs(n, bits))
+    for n, bits in ((32, 1), (32, 2), (32, 3), (45, 1), (55, 1))
 }
