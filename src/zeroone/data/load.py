@@ -6,6 +6,7 @@ folder of images or of shards.
 
 import csv
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,6 @@ def load_data(
             f"unknown data {name!r}; give {', '.join(REGISTRY)}, a .npz or .csv file, or a folder "
             f"of images.{nearest(name, REGISTRY)}"
         )
-    check_file(path, "data file")
     return load_npz(path) if path.suffix == ".npz" else load_csv(path, label, numbers=numbers)
 
 
@@ -80,7 +80,7 @@ def load_inputs(
         return X if X.ndim <= 2 else _rows(X)
     if path.suffix != ".csv":
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
-    names, rows, has_header = _read_table(check_file(path, "data file"), label, wanted)
+    names, rows, has_header = _read_table(path, label, wanted)
     if has_header and wanted is not None:
         return _numbers(path, names, rows, find_columns(path, names, wanted))
     return _numbers(path, names, rows, [i for i, name in enumerate(names) if name != label])
@@ -121,14 +121,13 @@ def _rows(X: Any) -> Any:
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Read the arrays of a ``.npz`` file that we know; it must have the needed ones."""
+    check_file(path, "data file")
     try:
-        with np.load(check_file(path, "data file"), allow_pickle=False) as file:
+        with np.load(path, allow_pickle=False) as file:
             names = list(file.files)
             arrays = {key: file[key] for key in ARRAYS if key in names}
         if not all(isinstance(A, np.ndarray) and is_text(A) for A in arrays.values()):
             raise ValueError
-    except InputError:
-        raise
     except Exception:  # a damaged zip file or header can fail in any way at all
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
@@ -179,7 +178,7 @@ def _read_table(
 ) -> tuple[list[str], list[list[str]], bool]:
     """Return the names of the columns, made up if there is no header, the rows, and if there is."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with check_file(path, "data file").open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except (UnicodeDecodeError, csv.Error):
@@ -333,7 +332,10 @@ def _open_image(path: Path, wanted: Shape | None = None) -> tuple[NDArray[np.uin
     """
     Image = need_extra("images", "PIL.Image")
     try:
-        with Image.open(check_file(path, "image"), formats=IMAGE_FORMATS) as image:
+        with (
+            warnings.catch_warnings(action="ignore"),  # of many pixels: they are an error below
+            Image.open(check_file(path, "image"), formats=IMAGE_FORMATS) as image,
+        ):
             width, height = image.size
             size = f"{path} is {width} x {height} pixels"
             if wanted not in (None, (3, height, width)):

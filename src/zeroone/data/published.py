@@ -136,7 +136,7 @@ class PublishedImages(DataSet):
             return None
         n, n_test, width = self.n_train, self.n_test, self.n_features
         shapes = [(n, width), (n,), (n_test, width), (n_test,)]
-        if [(A.shape, A.dtype) for A in arrays] != [(shape, np.uint8) for shape in shapes]:
+        if [(A.shape, A.dtype) for A in arrays] != [(shape, np.dtype("u1")) for shape in shapes]:
             return None
         X, y, X_test, y_test = arrays
         labels, test_labels = y.astype(np.int64), y_test.astype(np.int64)
