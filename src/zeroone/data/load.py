@@ -177,23 +177,25 @@ def _read_table(
     path: Path, label: str | None, wanted: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]], bool]:
     """Return the names of the columns, made up if there is no header, the rows, and if there is."""
+    cells: list[list[str]] = []
     try:
         with check_file(path, "data file").open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+            for row in filter(None, reader):  # without empty lines
+                width = len(cells[0]) if cells else len(row)
+                if len(row) != width:
+                    raise InputError(
+                        f"{path}, line {reader.line_num}: {len(row)} cells, the first has {width}."
+                    )
+                cells.append([cell.strip() for cell in row])
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path} is not a text file of comma-separated values.") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    if not lines:
+    if not cells:
         raise InputError(f"{path} is empty.")
-    cells = [row for _, row in lines]
-    width = len(cells[0])
-    for number, row in lines:
-        if len(row) != width:
-            raise InputError(f"{path}, line {number}: {len(row)} cells, the first has {width}.")
     has_header = _is_header(cells, label, wanted)
-    names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
+    names = cells[0] if has_header else [f"column {i + 1}" for i in range(len(cells[0]))]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
     return names, cells[1:] if has_header else cells, has_header
