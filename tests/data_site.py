@@ -6,7 +6,6 @@ import threading
 from dataclasses import replace
 
 from data_files import TINY_MNIST
-from zeroone.data.published import Remote
 
 FILES = (
     "train-images-idx3-ubyte.gz",
@@ -70,7 +69,6 @@ class Site:
         return handler.wfile.write(body)
 
     def spec(self, **changes):
-        remotes = tuple(
-            Remote(self.url + name, hashlib.sha256(self.files[name]).hexdigest()) for name in FILES
-        )
+        digests = {name: hashlib.sha256(self.files[name]).hexdigest() for name in FILES}
+        remotes = {self.url + name: digest for name, digest in digests.items()}
         return replace(TINY_MNIST, npm=None, remotes=remotes, **changes)

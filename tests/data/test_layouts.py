@@ -63,7 +63,7 @@ def test_published_facts():
     for spec in published:
         for part in ("train", "test"):
             assert sum(spec.class_counts(part)) == spec.samples(part)
-        assert all(len(remote.sha256) == 64 for remote in spec.remotes)
+        assert all(len(digest) == 64 for digest in spec.remotes.values())
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,9 @@ def test_shards_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="features, those before"):
         write_shards([(np.ones((2, 3)), [0, 1]), (np.ones((2, 4)), [0, 1])], tmp_path / "b")
     mixed = [(np.ones((2, 3)), [0, 1]), (np.ones((2, 3), np.uint8), [0, 1])]
-    with pytest.raises(InputError, match="shard 1 holds uint8 numbers, those before float32"):
+    with pytest.raises(
+        InputError, match="shard 1 has 3 uint8 features, those before 3 float32 features"
+    ):
         write_shards(mixed, tmp_path / "m")
     with pytest.raises(InputError, match="some of the files hold bytes"):
         MappedRows([np.asarray(X, dtype) for (X, _), dtype in zip(mixed, "fB", strict=True)])
@@ -135,7 +137,7 @@ def test_shards_that_cannot_be_written(tmp_path):
         write_shards([(np.ones((2, 3)), [0, 1])], tmp_path / "c")
     with pytest.raises(InputError, match="do not make"):
         shard(load_data("digits"), tmp_path / "d", 10_000)
-    few = Shards(tmp_path, [3, 3], 4, "")
+    few = Shards(tmp_path, [3, 3], 4, "", {})
     team = Team()
     team.rank, team.size = 0, 3
     with pytest.raises(InputError, match="2 shards for 3 ranks"):

@@ -14,7 +14,6 @@ from zeroone.data.published import cache_root
 from zeroone.data.registry import REGISTRY
 from zeroone.data.shards import shard as write_shards
 from zeroone.data.splits import Split
-from zeroone.training.text_progress import say
 from zeroone.utils.checks import InputError, one_of, printable
 from zeroone.utils.records import write_record
 
@@ -33,7 +32,7 @@ def get(
     """
     data_set = REGISTRY[one_of("data set", name, REGISTRY)]
     with counters(quiet=quiet) as report:
-        found = data_set.get(from_, data_dir, report=report, say=None if quiet else say)
+        found = data_set.get(from_, data_dir, report=report)
     test = len(found.y_test) if found.y_test is not None else 0
     print(f"{name}: {len(found.y):,} + {test:,} samples in {data_set.place(data_dir)}")
 

@@ -11,27 +11,29 @@ import lzma
 import tarfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import Any
 
 from zeroone.utils.checks import InputError, check_file
 
 SLACK = 16 * 2**20  # bytes that an archive may hold besides the data: a readme, names of labels
 ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2")
-_DAMAGED = (tarfile.TarError, ValueError, OverflowError, EOFError, zlib.error, lzma.LZMAError)
+OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open, b"BZh": bz2.open}
+DAMAGED = (tarfile.TarError, ValueError, OverflowError, EOFError, zlib.error, lzma.LZMAError)
 
 
+@dataclass(frozen=True)
 class Files:
     """The files of one folder or archive, by their bare names."""
 
-    def __init__(self, source: Path, found: dict[str, Path | memoryview]) -> None:
-        self.source = str(source)  # as messages name it
-        self._found = found
+    source: str  # as messages name it
+    found: dict[str, Path | memoryview]
 
     @classmethod
     def of_folder(cls, folder: Path) -> "Files":
         """Find the files of a folder, without those of its sub-folders."""
-        return cls(folder, {path.name: path for path in folder.iterdir() if path.is_file()})
+        return cls(str(folder), {path.name: path for path in folder.iterdir() if path.is_file()})
 
     @classmethod
     def of_archive(cls, path: Path, limit: int) -> "Files":
@@ -39,10 +41,14 @@ class Files:
 
         ``limit`` is the number of bytes that the data set can have.
         """
+        with check_file(path, "archive").open("rb") as file:
+            magic = file.read(6)
+        opener = next((OPENERS[start] for start in OPENERS if magic.startswith(start)), open)
         found: dict[str, Path | memoryview] = {}
         try:
-            with _decompressed(check_file(path, "archive")) as stream:
-                content = _read_up_to(limit + SLACK, stream, str(path))
+            with opener(path, "rb") as stream:
+                content = stream.read(limit + SLACK + 1)
+            _refuse_more(content, limit + SLACK, str(path))
             # As a stream: else a member of negative size sends the reader back for ever.
             with tarfile.open(fileobj=io.BytesIO(content), mode="r|") as archive:
                 for member in archive:
@@ -54,14 +60,14 @@ class Files:
                         found.setdefault(PurePosixPath(member.name).name, data)
         except InputError:
             raise
-        except (*_DAMAGED, OSError) as error:
+        except (*DAMAGED, OSError) as error:
             raise InputError(
                 f"{path} is not a whole tar archive ({error}): get it again."
             ) from None
-        return cls(path, found)
+        return cls(str(path), found)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._found
+        return name in self.found
 
     def where(self, name: str) -> str:
         """Name a file in a message."""
@@ -69,47 +75,37 @@ class Files:
 
     def read(self, name: str, limit: int) -> bytes:
         """Read a whole file of at most ``limit`` bytes; unpack it if its name ends with .gz."""
-        found = self._found[name]
+        found = self.found[name]
         try:
             with found.open("rb") if isinstance(found, Path) else io.BytesIO(found) as file:
-                content = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
-                return _read_up_to(limit, cast(IO[bytes], content), self.where(name))
+                content: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+                data: bytes = content.read(limit + 1)
         except (EOFError, OSError, zlib.error) as error:
             raise InputError(
                 f"{self.where(name)} is truncated or damaged ({error}): get it again."
             ) from None
+        _refuse_more(data, limit, self.where(name))
+        return data
 
 
-def find_files(path: Path, limit: int, archives: str = "*") -> Iterator[Files]:
+def find_files(path: Path, limit: int) -> Iterator[Files]:
     """Look for files in an archive, or in a folder and its sub-folders two levels down.
 
-    Folders are never mixed, since data sets share file names. Archives in folders come last, if
-    their names match the pattern ``archives``.
+    Folders are never mixed, since data sets share file names. Archives in folders come last.
     """
     if not path.is_dir():
         yield Files.of_archive(path, limit)
         return
-    found = [path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
-    hidden = [any(part.startswith(".") for part in f.relative_to(path).parts) for f in found]
-    folders = [f for f, hide in zip(found, hidden, strict=True) if f.is_dir() and not hide]
+    below = [*sorted(path.glob("*/")), *sorted(path.glob("*/*/"))]
+    hidden = [f for f in below if any(p.startswith(".") for p in f.relative_to(path).parts)]
+    folders = [path, *(folder for folder in below if folder not in hidden)]
     yield from map(Files.of_folder, folders)
     for folder in folders:
-        for file in sorted(folder.glob(archives)):
+        for file in sorted(folder.iterdir()):
             if file.is_file() and file.name.endswith(ENDINGS):
                 yield Files.of_archive(file, limit)
 
 
-def _decompressed(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        magic = file.read(6)
-    for start, opener in ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ", lzma.open), (b"BZh", bz2.open)):
-        if magic.startswith(start):
-            return cast(IO[bytes], opener(path, "rb"))
-    return path.open("rb")
-
-
-def _read_up_to(limit: int, stream: IO[bytes], where: str) -> bytes:
-    data = stream.read(limit + 1)
+def _refuse_more(data: bytes, limit: int, where: str) -> None:
     if len(data) > limit:
         raise InputError(f"{where} has more than the {limit:,} bytes it can have: refused.")
-    return data

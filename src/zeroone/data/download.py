@@ -1,22 +1,23 @@
 """One file from the web: resumed where it was cut, and checked by its digest."""
 
-import hashlib
-import http.client
-import ssl
 import time
-import urllib.error
 import urllib.request
+from http import HTTPStatus
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
+from ssl import SSLError
+from urllib.error import HTTPError, URLError
 
 from zeroone.data.registry import Report
 from zeroone.utils.checks import InputError
+from zeroone.utils.storage import sha256_of
 
 BLOCK = 2**18
 PAUSES = (0.5, 1.0, 2.0, 0.0)  # seconds after each try
 TIMEOUT = 30.0
 
 
-def download(url: str, sha256: str, folder: Path, limit: int, report: Report | None = None) -> None:
+def download(url: str, sha256: str, folder: Path, limit: int, report: Report) -> None:
     """Download a file of that digest, or the rest of it.
 
     What was received stays as ``NAME.part`` for the next try or call. If it turns out to be no part
@@ -31,7 +32,7 @@ def download(url: str, sha256: str, folder: Path, limit: int, report: Report | N
         resumed = part.exists()
         try:
             _receive(url, part, limit, report)
-            found = _sha256(part)
+            found = sha256_of(part)
             if found == sha256:
                 part.replace(target)
                 return
@@ -39,21 +40,19 @@ def download(url: str, sha256: str, folder: Path, limit: int, report: Report | N
             reason = f"wrong checksum {found[:12]}..."
             if not resumed:
                 break
-        except urllib.error.HTTPError as error:
+        except HTTPError as error:
             reason = f"it answers {error.code} {error.reason}"
-            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)
-            elif error.code < 500 and error.code != http.client.TOO_MANY_REQUESTS:
+            elif error.code < 500 and error.code != HTTPStatus.TOO_MANY_REQUESTS:
                 break
-        except urllib.error.URLError as error:
-            reason = error.reason
-        except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
-            reason = error
+        except (URLError, HTTPException, ConnectionError, TimeoutError, SSLError) as error:
+            reason = getattr(error, "reason", error)
         time.sleep(pause)
     raise InputError(f"{url} cannot be had ({reason}).")
 
 
-def _receive(url: str, part: Path, limit: int, report: Report | None) -> None:
+def _receive(url: str, part: Path, limit: int, report: Report) -> None:
     done = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "zeroone", "Accept-Encoding": "identity"}
     if done:
@@ -73,12 +72,6 @@ def _receive(url: str, part: Path, limit: int, report: Report | None) -> None:
                 if done > limit:
                     part.unlink()
                     raise InputError(f"{url} sends more than {limit:,} bytes: refused.")
-                if report:
-                    report(part.stem, done, total)
+                report(part.stem, done, total)
     if total is not None and done < total:
-        raise http.client.IncompleteRead(b"", total - done)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        raise IncompleteRead(b"", total - done)

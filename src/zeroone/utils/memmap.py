@@ -1,6 +1,5 @@
 """Matrices that stay on disk or sparse: their rows become dense tensors when they are asked for."""
 
-import io
 import math
 import mmap
 from collections.abc import Iterator, Sequence
@@ -13,11 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.utils.checks import InputError, check_file
-
-HEADERS: dict[tuple[int, int], Any] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 class MappedRows:
@@ -34,17 +28,9 @@ class MappedRows:
         if len({file.dtype for file in self.files}) > 1:
             raise InputError("some of the files hold bytes, others do not: write them alike.")
         self._starts = np.cumsum([0, *(len(file) for file in files)])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        n = int(self._starts[-1]) if self.chosen is None else len(self.chosen)
-        return n, self.files[0].shape[1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the rows that are read."""
-        return torch.from_numpy(np.empty(0, self.files[0].dtype)).dtype
+        n = int(self._starts[-1]) if chosen is None else len(chosen)
+        self.shape = (n, self.files[0].shape[1])
+        self.dtype = torch.from_numpy(np.empty(0, self.files[0].dtype)).dtype
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -69,20 +55,17 @@ class MappedRows:
 
 
 def _read(file: Any, rows: NDArray[Any], places: NDArray[Any], found: NDArray[Any]) -> None:
-    """Read rows of a file, each into its place in ``found``, neighbours at once."""
+    """Read rows of a file, each into its place in ``found``."""
     if not isinstance(getattr(file, "base", None), mmap.mmap):  # an array, or a part of a file
         found[places] = file[rows]
         return
-    memory, size = found.reshape(-1).view(np.uint8).data, file.strides[0]
-    starts = np.flatnonzero(np.r_[True, (np.diff(rows) != 1) | (np.diff(places) != 1)])
-    runs = np.c_[file.offset + rows[starts] * size, places[starts] * size]
-    lengths = np.diff(np.r_[starts, len(rows)]) * size
+    size = file.strides[0]
     try:
-        # With the default buffer, every row would bring its neighbours along.
-        with io.BufferedReader(io.FileIO(file.filename), size) as opened:
-            for (offset, place), length in zip(runs.tolist(), lengths.tolist(), strict=True):
-                opened.seek(offset)
-                if opened.readinto(memory[place : place + length]) != length:
+        # Without a buffer, which would bring a row's neighbours along.
+        with open(file.filename, "rb", buffering=0) as opened:  # noqa: PTH123
+            for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+                opened.seek(file.offset + row * size)
+                if opened.readinto(found[place]) != size:
                     raise InputError(f"{file.filename} has become shorter while it was read.")
     except OSError as error:
         raise InputError(f"cannot read {file.filename}: {error.strerror}.") from None
@@ -95,12 +78,7 @@ class SparseRows:
         self.dtype = dtype
         native = np.float64 if dtype == torch.float64 else np.float32
         self.matrix = matrix.tocsr().astype(native)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows, columns = self.matrix.shape
-        return rows, columns
+        self.shape: tuple[int, int] = self.matrix.shape
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -133,7 +111,9 @@ def map_file(path: Path, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
     """Map a ``.npy`` file, row by row; of an empty one there is nothing to map."""
     try:
         with check_file(path, "array").open("rb") as file:
-            shape, in_columns, dtype = HEADERS[np.lib.format.read_magic(file)](file)
+            version = "{}_{}".format(*np.lib.format.read_magic(file))
+            read_header = getattr(np.lib.format, f"read_array_header_{version}")
+            shape, in_columns, dtype = read_header(file)
             offset = file.tell()
         # numpy itself divides by an item's size, and takes the length from the file if it is -1.
         n_bytes = math.prod(shape) * dtype.itemsize

@@ -6,7 +6,6 @@ scores ask their ``Team`` for sums. This module alone knows ``torch.distributed`
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +18,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from zeroone.utils.checks import InputError, NotEnoughMemoryError
+from zeroone.utils.checks import InputError, NotEnoughMemoryError, first_line
 from zeroone.utils.device import find_device
 
 TIMEOUT = "ZEROONE_TIMEOUT"  # seconds that a rank waits for another one
 LONGEST_WAIT = 600.0
 REFUSAL = "refusal"  # the name of a fact: why a rank cannot begin
+LOST = ("gloo", "nccl", "connection", "timed out", "timeout")  # words of errors about ranks
 SHORT = 30  # letters of a value that a sentence shows; digests are longer
 Value = TypeVar("Value")
 
@@ -41,12 +41,8 @@ class Team:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+        self.is_first = rank == 0  # and writes files and messages
         self.state: Path | None = None  # the file of the run's state, for messages
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes files and messages."""
-        return self.rank == 0
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks."""
@@ -124,12 +120,14 @@ class Team:
         try:
             return call()
         except RuntimeError as error:
-            if self.size == 1 or not _is_about_ranks(error):
+            said = str(error).lower()
+            lost = isinstance(error, distributed.DistError) or any(word in said for word in LOST)
+            if self.size == 1 or not lost:  # an error in a computation here
                 raise
             hint = "nothing was kept yet: the same command begins again"
             if self.state is not None and self.state.is_file():
                 hint = f"the same command with --resume goes on from {self.state}"
-            sentence = f"another rank was lost ({_first_line(error)}); {hint}."
+            sentence = f"another rank was lost ({first_line(error)}); {hint}."
             raise LostRankError(sentence) from None
 
     def slice(self, n: int) -> slice:
@@ -172,7 +170,7 @@ def together(device: str = "cpu") -> Iterator[Team]:
     try:
         distributed.init_process_group(backend, timeout=timedelta(seconds=seconds))
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"the ranks did not find each other: {_first_line(error)}.") from None
+        raise InputError(f"the ranks did not find each other: {first_line(error)}.") from None
     team = Team(distributed.get_rank(), distributed.get_world_size())
     try:
         yield team
@@ -190,24 +188,22 @@ def together(device: str = "cpu") -> Iterator[Team]:
 
 
 def _refuse_differences(everyone: list[dict[str, str]]) -> None:
-    """Name the ranks that cannot begin, or differ from the first one, and what differs."""
-    refusals = {rank: facts[REFUSAL] for rank, facts in enumerate(everyone) if REFUSAL in facts}
-    for rank, sentence in refusals.items():
-        shared = list(refusals.values()) == [sentence] * len(everyone)
-        raise InputError(sentence if shared else f"rank {rank} cannot begin: {sentence}")
-    first = everyone[0]
-    others = [rank for rank, facts in enumerate(everyone) if facts != first]
-    if not others:
-        return
-    differing: dict[str, str] = {}
-    for facts in (everyone[rank] for rank in others):
+    """Name the first rank that cannot begin, or differs from rank 0, and what differs."""
+    first, refusals = everyone[0], [facts.get(REFUSAL) for facts in everyone]
+    for rank, sentence in enumerate(refusals):
+        if sentence is not None:
+            shared = refusals == [sentence] * len(everyone)
+            raise InputError(sentence if shared else f"rank {rank} cannot begin: {sentence}")
+    for rank, facts in enumerate(everyone):
+        differing = []
         for name in sorted(first.keys() | facts.keys()):
             ours, theirs = first.get(name, "none"), facts.get(name, "none")
             if ours != theirs:
                 short = len(ours + theirs) <= 2 * SHORT
-                differing.setdefault(name, f"{name} ({theirs}, not {ours})" if short else name)
-    who = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {others} differ"
-    raise InputError(f"{who} from rank 0 in {', '.join(differing.values())}: all must train alike.")
+                differing.append(f"{name} ({theirs}, not {ours})" if short else name)
+        if differing:
+            what = ", ".join(differing)
+            raise InputError(f"rank {rank} differs from rank 0 in {what}: all must train alike.")
 
 
 def _take_gpu(device: str) -> bool:
@@ -221,16 +217,3 @@ def _take_gpu(device: str) -> bool:
         raise InputError(f"there is no GPU for local rank {local}: start fewer on this machine.")
     torch.cuda.set_device(local)
     return True
-
-
-def _is_about_ranks(error: RuntimeError) -> bool:
-    """Tell an error in talking to other ranks from one in a computation here."""
-    said = str(error).lower()
-    words = ("gloo", "nccl", "connection", "timed out", "timeout")
-    return isinstance(error, distributed.DistError) or any(word in said for word in words)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an error says, without the name of torch's file at its start."""
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return re.sub(r"^\[[^]]*\]\s*", "", line).split(". ")[0].rstrip(".")

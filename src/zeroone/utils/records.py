@@ -1,9 +1,10 @@
 """A run's record as JSON: all that is needed to trust its numbers or to reproduce them."""
 
 import hashlib
-import math
+import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from zeroone.utils.checks import InputError, is_number
@@ -39,11 +39,6 @@ def maybe(form: Any) -> Callable[[Any], bool]:
     return lambda value: value is None or fits(value, form)
 
 
-def is_share(value: Any) -> bool:
-    """Tell whether a value is a number between 0 and 1."""
-    return is_number(value) and 0 <= value <= 1
-
-
 def is_error(value: Any) -> bool:
     """Tell whether a value is an error: of numbers, 1 - R^2, it may exceed 1."""
     return is_number(value) and value >= 0
@@ -68,14 +63,14 @@ ENTRY = ERRORS | {
     "iteration": is_count,
     **dict.fromkeys(("loss", "F", "sparsity", "ridge", "coupling", "activation"), NUMBER),
     "active_units": maybe([is_count]),
-    "flipped": maybe([maybe(is_share)]),
+    "flipped": maybe([NUMBER]),
 }
 TRAINING = PRETRAINING | {
     "machine": dict,
     "status": str,
     "reason": str,
     "data": {"name": maybe(str), "samples": dict, "sha256": maybe(dict)},
-    "settings": {"validation": maybe(is_share)},
+    "settings": {"validation": NUMBER},
     "plan": maybe(dict),
     "initial": maybe(PRETRAINING),
     "history": [ENTRY],
@@ -99,7 +94,8 @@ def new_record(kind: str, settings: dict[str, Any], seed: int) -> dict[str, Any]
 
 def write_record(path: Path, record: dict[str, Any]) -> Path:
     """Write a record, all or nothing; NaN and infinity become null."""
-    return write_json(path, _finite(record))
+    text = json.dumps(record, default=lambda number: number.item())  # of numpy or torch
+    return write_json(path, json.loads(text, parse_constant=lambda _: None))
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -134,12 +130,10 @@ def machine() -> dict[str, Any]:
 def commit() -> str | None:
     """Name the source tree's commit, with '+' if files differ; None outside a checkout."""
     here = Path(__file__).parents[1]  # the package
-    head = _git(here, "log", "-1", "--format=%H", "--", ".")
-    if not head:
+    if not _git(here, "log", "-1", "--format=%H", "--", "."):  # in a checkout of something else
         return None
-    head = _git(here, "rev-parse", "HEAD") or head
     changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    return head + ("+" if changed else "")
+    return _git(here, "rev-parse", "HEAD") + ("+" if changed else "")
 
 
 @cache
@@ -154,36 +148,18 @@ def source() -> str:
 
 @cache  # the code that this process has loaded does not change with the files
 def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.stdout.strip()
 
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        known = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON lacks: NaN, infinity and numpy's numbers."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        known = ""
+    found = re.search("^model name.*: (.*)$", known, re.MULTILINE)
+    return found[1] if found else platform.processor()

@@ -44,6 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
         made = Path(tempfile.mkdtemp(TEMPORARY, _prefix(path), folder))
         temporary = made / f"new{path.suffix}"
         temporary.touch()
+        mode = temporary.stat().st_mode  # which libraries do not keep
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from None
     try:
@@ -52,13 +53,12 @@ def replacing(path: Path) -> Iterator[Path]:
             path.write_bytes(temporary.read_bytes())
             return
         flush(temporary)  # else power may fail between the name and the content
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(mode)
         temporary.replace(path)
         flush(path.parent)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
+    except (OSError, SafetensorError) as error:  # a full disk, for one
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write {path}: {reason}.") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
@@ -74,6 +74,12 @@ def flush(path: Path) -> None:
     except OSError as error:  # not every system can flush a folder
         if error.errno not in (errno.EINVAL, errno.EACCES, errno.ENOTSUP) or not path.is_dir():
             raise
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_folder(path: Path) -> bool:
@@ -144,17 +150,15 @@ def locked(folder: Path) -> Iterator[None]:
     """
     lock = FileLock(make_folder(folder).resolve() / LOCK, timeout=0, is_singleton=True)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         raise InputError(
             f"another run is at work in {folder}: wait for it, or take another folder."
         ) from None
     except OSError as error:
         raise InputError(f"cannot write in {folder}: {error.strerror or error}.") from None
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def parse_json(text: str) -> Any:
@@ -193,10 +197,7 @@ def write_tensors(
     # One key: several would be written in any order, and the same content be other bytes.
     metadata = {kind: f"{checksum(text, contiguous)} {text}"}
     with replacing(path) as temporary:
-        try:
-            save_file(contiguous, temporary, metadata=metadata)
-        except SafetensorError as error:  # a full disk, for one
-            raise InputError(f"cannot write {path}: {error}.") from None
+        save_file(contiguous, temporary, metadata=metadata)
     return path
 
 
@@ -206,16 +207,25 @@ def read_tensors(path: Path, kind: str, newest: int) -> tuple[dict[str, Any], di
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if kind not in metadata:
-                raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
-            digest, _, text = metadata[kind].partition(" ")
-            header = _read_header(path, text, newest)
             # Copied, for torch's own alignment: the last bits of products depend on it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except InputError:
-        raise
     except (SafetensorError, OSError, TypeError, ValueError, RuntimeError, OverflowError):
         raise InputError(f"{path} is truncated or not a safetensors file.") from None
+    if kind not in metadata:
+        raise InputError(f"{path} is a safetensors file, but not a zeroone {WHAT[kind]}.")
+    digest, _, text = metadata[kind].partition(" ")
+    try:
+        header: dict[str, Any] = parse_json(text)
+        version = header["version"]
+        if not isinstance(version, int) or version < 1:
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} has no readable zeroone header.") from None
+    if version > newest:
+        raise InputError(
+            f"{path} has format version {version}, newer than {newest}, the newest this "
+            f"zeroone reads: upgrade zeroone."
+        )
     if digest != checksum(text, tensors):
         raise InputError(f"{path} is damaged: its content does not have the checksum it names.")
     return header, tensors
@@ -249,19 +259,3 @@ def read_model(path: Path, newest: int) -> tuple[dict[str, Any], dict[str, Tenso
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{path} holds a tensor {name} that is not made of finite numbers.")
     return header, tensors
-
-
-def _read_header(path: Path, text: str, newest: int) -> dict[str, Any]:
-    try:
-        header: dict[str, Any] = parse_json(text)
-        version = header["version"]
-        if not isinstance(version, int) or version < 1:
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path} has no readable zeroone header.") from None
-    if version > newest:
-        raise InputError(
-            f"{path} has format version {version}, newer than {newest}, the newest this "
-            f"zeroone reads: upgrade zeroone."
-        )
-    return header
