@@ -7,6 +7,7 @@ The code uses no floating point after the inputs and no multiplication after the
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,27 +42,31 @@ CODE_OF_DENSE, CODE_OF_CONVOLUTION, CODE_OF_SHORTCUT = 64, 320, 160
 CYCLES_OF_ADDITION, CYCLES_OF_WORD, CYCLES_OF_BYTE_WORD = 10, 45, 25
 
 
-@dataclass(frozen=True)
+@dataclass
 class Layer:
-    """A stage, the kind of its inputs and weights, and where its bits are.
-
-    Kinds are "bytes" and "bits", with int8 weights, and "byte_signs" and "signs", with weights of
-    -1, 0 and 1 in two bits, or of -1 and 1 in one.
-    """
+    """A stage in C."""
 
     number: int
     stage: Stage
-    kind: str
-    source: str
-    target: str
-    earlier: str  # what the shortcut takes
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of its inputs and weights.
+
+        "bytes" and "bits" have int8 weights; "byte_signs" and "signs", of dense layers, have
+        weights of -1, 0 and 1 in two bits, or of -1 and 1 in one, unless words would be emptier.
+        """
+        main = self.stage.main
+        signs = not main.kernel and weight_bits(main.weights) < 8
+        if signs and sign_words(main).nbytes <= main.weights.nbytes:
+            return "signs" if self.number else "byte_signs"
+        return "bits" if self.number else "bytes"
 
     @property
     def functions(self) -> set[str]:
         """The names of the C functions that it calls."""
         does = "window" if self.stage.main.kernel else "add"
-        others = {f"{does}_bits"} if self.stage.shortcut else set()
-        return {f"{does}_{self.kind}"} | others
+        return {f"{does}_{kind}" for kind in (self.kind, "bits")[: len(self.stage.maps)]}
 
     @property
     def is_signs(self) -> bool:
@@ -71,14 +76,12 @@ class Layer:
     @property
     def tables(self) -> dict[str, NDArray[Any]]:
         """The constants, by name and in the order of reading."""
-        stage, made = self.stage, dict[str, NDArray[Any]]()
-        main = stage.main
-        made["weights"] = sign_words(main) if self.is_signs else main.weights.T.ravel()
+        stage, main = self.stage, self.stage.main
+        made = {"weights": sign_words(main) if self.is_signs else main.weights.T.ravel()}
         if stage.shortcut is not None:
             made["shortcut"] = stage.shortcut.weights.T.ravel()
-        made |= (
-            limits_by_place(stage) if stage.thresholds.ndim == 3 else {"limits": stage.thresholds}
-        )
+        by_place = stage.thresholds.ndim == 3
+        made |= limits_by_place(stage) if by_place else {"limits": stage.thresholds}
         return {f"{name}_{self.number}": values for name, values in made.items()}
 
     @property
@@ -150,7 +153,8 @@ def size_of(network: IntegerNetwork) -> Size:
 
 def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
     """Collect all that the templates need."""
-    inputs, layers, tables = network.inputs, _layers(network), dict[str, NDArray[Any]]()
+    inputs, places, tables = network.inputs, _places(network), dict[str, NDArray[Any]]()
+    layers = [Layer(i, stage) for i, stage in enumerate(network.stages)]
     if inputs.taken is not None:
         used = np.isin(np.arange(inputs.n_features), inputs.taken)
         tables["used"] = np.packbits(used, bitorder="little")
@@ -158,14 +162,14 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         tables |= {"low": _once(inputs.low), "rate": _once(inputs.rate)}
     code = CODE_OF_ALL if inputs.are_bytes else CODE_OF_ALL + CODE_OF_FLOATS
     uses, buffers, n_words = set[str](), dict[str, int](), 0
-    for layer in layers:
+    for layer, place in zip(layers, places, strict=True):
         main = layer.stage.main
         tables |= layer.tables
         uses |= layer.functions
         code += CODE_OF_CONVOLUTION if main.kernel else CODE_OF_DENSE
         code += CODE_OF_SHORTCUT if layer.stage.shortcut else 0
-        if layer.source != "sample":
-            buffers[layer.source] = max(main.n_inputs, buffers.get(layer.source, 0))
+        if place != "sample":
+            buffers[place] = max(main.n_inputs, buffers.get(place, 0))
         if layer.is_signs:
             n_words = max(n_words, -(-main.n_inputs // WORD))
     if not all(layer.stage.main.kernel for layer in layers[:-1]):
@@ -194,6 +198,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         "input_type": "uint8_t" if inputs.are_bytes else "float",
         "order": _order(network),
         "layers": layers,
+        "places": places,
         "uses": uses,
         "size": size,
         "per_addition": CYCLES_OF_ADDITION,
@@ -212,33 +217,15 @@ def _order(network: IntegerNetwork) -> str:
     return f"in this order: {names.decode()}".replace("*/", "* /").replace("/*", "/ *")
 
 
-def _layers(network: IntegerNetwork) -> list[Layer]:
-    """Give each layer its buffers: two in turn, or one each if a shortcut needs old bits."""
+def _places(network: IntegerNetwork) -> list[str]:
+    """Name the arrays of the inputs and of each layer's bits.
+
+    Two take turns, but a shortcut needs old bits; bytes that are all in use stay where they are.
+    """
     stages, inputs = network.stages, network.inputs
-    n_buffers = len(stages) + 1 if any(stage.shortcut for stage in stages) else 2
-    buffers = [f"bits_{i % n_buffers}" for i in range(len(stages) + 1)]
-    if inputs.taken is None and inputs.are_bytes:
-        buffers[0] = "sample"
-    return [
-        Layer(
-            number=i,
-            stage=stage,
-            kind=_kind(stage, i),
-            source=buffers[i],
-            target=buffers[i + 1],
-            earlier=buffers[i + 1 - stage.skip],
-        )
-        for i, stage in enumerate(stages)
-    ]
-
-
-def _kind(stage: Stage, i: int) -> str:
-    """Choose few bits a weight for a dense layer of -1, 0 and 1, unless words would be emptier."""
-    main = stage.main
-    signs = not main.kernel and weight_bits(main.weights) < 8
-    if signs and sign_words(main).nbytes <= main.weights.nbytes:
-        return "signs" if i else "byte_signs"
-    return "bits" if i else "bytes"
+    n_arrays = len(stages) if any(stage.shortcut for stage in stages) else 2
+    places = [f"bits_{i % n_arrays}" for i in range(len(stages))]
+    return ["sample", *places[1:]] if inputs.taken is None and inputs.are_bytes else places
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:

@@ -87,7 +87,7 @@ def guess_image(network: IntegerNetwork) -> Shape:
 def _describe_stage(stage: Stage) -> dict[str, Any]:
     return vars(stage) | {
         "main": _describe_map(stage.main),
-        "shortcut": None if stage.shortcut is None else _describe_map(stage.shortcut),
+        "shortcut": stage.shortcut and _describe_map(stage.shortcut),
         "thresholds": _encode(stage.ordered_limits, np.int32),
         "out": stage.shape_out,
     }
