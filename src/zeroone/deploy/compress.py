@@ -30,24 +30,15 @@ def compress(network: Network, *, fold: bool = False) -> Network:
     for i in range(1, len(small.layers)):
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
-    for i in range(1, len(small.layers)):
-        kept = alive[i].nonzero().flatten()
-        kept = kept if len(kept) else torch.tensor([0])
-        _select_columns(small, i, kept)
-        for link in small.into(i - 1):
-            link.operator.select(torch.arange(link.operator.n_in), kept)
-    inputs = alive[0].nonzero().flatten()
     takes_rows = all(link.operator.is_matrix for link in small.consumers(0))
-    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and takes_rows:
-        _select_columns(small, 0, inputs)
-        small.scaling = small.scaling.take(inputs)
+    if small.backbone is not None or not takes_rows or not alive[0].any():
+        alive[0][:] = True
+    kept = [marks.nonzero().flatten() if marks.any() else torch.tensor([0]) for marks in alive]
+    for link in small.links:
+        link.operator.select(kept[link.source], kept[link.layer + 1])
+    if not alive[0].all():
+        small.scaling = small.scaling.take(kept[0])
     return small
-
-
-def _select_columns(network: Network, i: int, kept: Tensor) -> None:
-    """Keep only these units of V[i] in what takes them."""
-    for link in network.consumers(i):
-        link.operator.select(kept, torch.arange(link.operator.n_out))
 
 
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:

@@ -77,7 +77,9 @@ class Layer:
     def tables(self) -> dict[str, NDArray[Any]]:
         """The constants, by name and in the order of reading."""
         stage, main = self.stage, self.stage.main
-        made = {"weights": sign_words(main) if self.is_signs else main.weights.T.ravel()}
+        made: dict[str, NDArray[Any]] = {"weights": main.weights.T.ravel()}
+        if self.is_signs:
+            made["weights"] = sign_words(main)
         if stage.shortcut is not None:
             made["shortcut"] = stage.shortcut.weights.T.ravel()
         by_place = stage.thresholds.ndim == 3
