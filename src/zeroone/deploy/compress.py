@@ -10,7 +10,6 @@ from torch import Tensor
 
 from zeroone.analysis.counts import alive_units
 from zeroone.nn.network import Network, check_network
-from zeroone.nn.operators import Operator
 
 SURELY = 1e-5  # relative to the sum of a unit's weights: rounding hides smaller constants
 
@@ -33,23 +32,14 @@ def compress(network: Network, *, fold: bool = False) -> Network:
     for i in range(1, len(small.layers)):
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
-    for i in range(1, len(small.layers)):
-        kept = alive[i].nonzero().flatten()
-        kept = kept if len(kept) else torch.tensor([0])
-        _select_columns(small.operators[i], kept)
-        below = small.operators[i - 1]
-        below.select(torch.arange(below.n_in), kept)
-    inputs = alive[0].nonzero().flatten()
-    first = small.operators[0]
-    if small.backbone is None and 0 < len(inputs) < len(alive[0]) and first.is_matrix:
-        _select_columns(first, inputs)
-        small.scaling = small.scaling.take(inputs)
+    if small.backbone is not None or not small.operators[0].is_matrix or not alive[0].any():
+        alive[0][:] = True
+    kept = [marks.nonzero().flatten() if marks.any() else torch.tensor([0]) for marks in alive]
+    for below, above, operator in zip(kept, kept[1:], small.operators, strict=False):
+        operator.select(below, above)
+    if not alive[0].all():
+        small.scaling = small.scaling.take(kept[0])
     return small
-
-
-def _select_columns(operator: Operator, kept: Tensor) -> None:
-    """Keep only these units below an operator."""
-    operator.select(kept, torch.arange(operator.n_out))
 
 
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:

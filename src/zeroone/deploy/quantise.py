@@ -52,7 +52,9 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
     """
     check_has_integers(check_network(network))
     small = network.expanded()
-    _clear_constants(small)
+    first, constant = small.operators[0], small.scaling.constant
+    if constant is not None and first.is_matrix:  # an image stays whole
+        first.linear[:, torch.isin(_used(small), constant)] = 0
     small = compress(small, fold=True)
     ranges = small.scaling.inputs
     if like is not None:
@@ -121,13 +123,6 @@ def _sizes(weights: list[Tensor], streams: list[bool]) -> list[Tensor]:
         if streams[i]:
             sizes[i] = sizes[i - 1].repeat(len(sizes[i]) // len(sizes[i - 1]))
     return sizes
-
-
-def _clear_constants(network: Network) -> None:
-    """Empty the random weights of inputs that never varied in the training, if not of an image."""
-    operator, constant = network.operators[0], network.scaling.constant
-    if constant is not None and operator.is_matrix:
-        operator.linear[:, torch.isin(_used(network), constant)] = 0
 
 
 def _used(network: Network) -> Tensor:

@@ -116,7 +116,7 @@ class ExactBCD:
         """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i).
 
         Args:
-            network: trained in place; it has no shortcuts.
+            network: trained in place; it has no stream.
             V0: scaled inputs.
             y: class numbers.
             settings: the settings of the solver.
