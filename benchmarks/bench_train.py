@@ -19,7 +19,7 @@ from zeroone.commands.console import print_table
 from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
-from zeroone.training import StochasticSettings
+from zeroone.training import StochasticSettings, TrainSettings
 from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
@@ -48,7 +48,8 @@ def make_learners(part: Subset, hidden: Sequence[int]) -> dict[str, Epochs]:
     """Make the learners of stochastic BCD and of the baselines, on the same batches."""
     scaling = Scaling.fit(part.X)
     widths: list[int | str] = [N_FEATURES, *hidden, N_CLASSES]
-    plan = BatchPlan.make(part, 100, BATCH, 0.2, seed=0)
+    given = TrainSettings.from_options(epochs=100, batch=BATCH, input_dropout=0.2)
+    plan = BatchPlan.make(part, given)
     n_in, *hidden, n_classes = (int(width) for width in widths)
     network = Network.build((n_in,), hidden, n_classes, SoftmaxCE(), scaling=scaling)
     probe = scaling.apply(part.X[:1000])

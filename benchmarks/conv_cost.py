@@ -20,9 +20,9 @@ from zeroone.nn.heads import SoftmaxCE
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
+from zeroone.training import StochasticSettings, TrainSettings
 from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
-from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
 from zeroone.training.training_data import Subset
 
@@ -39,7 +39,8 @@ def random_images(n, image):
 
 def learner(name, part, image, hidden):
     scaling = Scaling.fit(part.X)
-    plan = BatchPlan.make(part, 100, BATCH, 0.0, seed=0)
+    given = TrainSettings.from_options(epochs=100, batch=BATCH, input_dropout=0.0)
+    plan = BatchPlan.make(part, given)
     if name == BCD:
         plans = [LayerPlan.parse(text) for text in hidden]
         network = Network.build(image, plans, 10, SoftmaxCE(), scaling=scaling)
