@@ -21,7 +21,7 @@ from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
-from zeroone.training import StochasticSettings
+from zeroone.training import StochasticSettings, TrainSettings
 from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.text_progress import say
@@ -54,7 +54,9 @@ def make_learners(
 ) -> dict[str, Epochs]:
     """Make learners on the same batches; those of images drop no inputs."""
     scaling, n = Scaling.fit(part.X), part.X.shape[1]
-    plan = BatchPlan.make(part, 100, BATCH, 0.0 if image else 0.2, seed=0)
+    dropout = 0.0 if image else 0.2
+    given = TrainSettings.from_options(epochs=100, batch=BATCH, input_dropout=dropout)
+    plan = BatchPlan.make(part, given)
     learners = {}
     for name in names:
         trainer: BCDTrainer | AdamTrainer

@@ -21,6 +21,7 @@ from zeroone.baselines.activations import StepSTE
 from zeroone.baselines.networks import FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.scaling import Scaling
+from zeroone.training import TrainSettings
 from zeroone.training.baselines import AdamTrainer
 from zeroone.training.epochs import BatchPlan, Epochs
 from zeroone.training.training_data import Subset
@@ -30,7 +31,8 @@ BATCH, EPOCHS, CLASSES, SCORED = 256, 10**6, 10, 10_000
 
 def our_epoch(X, y, width, activation):
     part, scaling = Subset(X, y), Scaling.fit(X)
-    plan = BatchPlan.make(part, EPOCHS, BATCH, 0.2, seed=0)
+    given = TrainSettings.from_options(epochs=EPOCHS, batch=BATCH, input_dropout=0.2)
+    plan = BatchPlan.make(part, given)
     settings = BaselineSettings(activation)
     model = FloatNetwork([784, width, width, CLASSES], settings, scaling)
     learner = Epochs(AdamTrainer(model, settings, plan.total), part, scaling, plan)

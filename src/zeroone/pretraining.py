@@ -260,8 +260,7 @@ def _check_layers(settings: TrainSettings, part: Subset) -> None:
     if convolutions := [str(plan) for plan in settings.plans if plan.kernel]:
         raise InputError(f"the layers on a backbone are dense, not {convolutions[0]}.")
     if settings.solver == "stochastic":
-        s = settings.stochastic
-        BatchPlan.make(part, s.epochs, s.batch, s.input_dropout, settings.seed)
+        BatchPlan.make(part, settings)
 
 
 def _keep(

@@ -45,8 +45,8 @@ def test_the_budget_is_met_and_used(hidden, more, budget, kind):
         settings = TrainSettings.from_options(hidden=hidden, **more)
         task = TrainingData.prepare(X.astype(kind), Y, settings, image=(1, 8, 8))
         widest = max(plan.units for plan in settings.plans)
-        assert flash_of(settings, task, task.scaling, keep) <= limit
-        assert flash_of(settings, task, task.scaling, keep + 1 / widest) > limit
+        assert flash_of(task, task.scaling, keep) <= limit
+        assert flash_of(task, task.scaling, keep + 1 / widest) > limit
 
 
 def test_it_is_a_training_with_that_keep():

@@ -257,17 +257,16 @@ def test_stochastic_bcd_on_digits(digits):
 
 
 def test_small_data_get_more_epochs_and_equal_batches(digits):
-    def make(n, batch=None, features=20):
-        return BatchPlan.make(
-            Subset(torch.zeros(n, features), torch.zeros(n)), None, batch, None, 0
-        )
+    def make(n, features=20, **more):
+        part = Subset(torch.zeros(n, features), torch.zeros(n))
+        return BatchPlan.make(part, TrainSettings.from_options(**more))
 
     plan = make(1437)
     assert (plan.epochs, plan.batches, plan.input_dropout) == (60, 6, 0.2)
     assert make(100, features=3).input_dropout == 0
     assert [make(n).input_dropout for n in (19_999, 20_000)] == [0.2, 0.0]
     images = Subset(torch.zeros(1500, 64), torch.zeros(1500))
-    assert BatchPlan.make(images, None, None, None, 0, of_images=True).input_dropout == 0
+    assert BatchPlan.make(images, TrainSettings(), of_images=True).input_dropout == 0
     assert (make(60_000).epochs, make(60_000).batches, make(5).batches) == (10, 235, 1)
     part = Subset(torch.zeros(1437, 20), torch.zeros(1437))
     first, second, again = (
@@ -277,8 +276,8 @@ def test_small_data_get_more_epochs_and_equal_batches(digits):
     assert sorted(row for rows in first for row in rows) == list(range(1437))
     assert second[0] != first[0]
     assert again == first
-    with pytest.raises(ValueError, match="batch=6 is larger than the 5 training samples"):
-        make(5, batch=6)
+    with pytest.raises(ValueError, match="batch=8 is larger than the 5 training samples"):
+        make(5, batch=8)
 
 
 def test_dropped_inputs_keep_their_mean():

@@ -105,6 +105,8 @@ PAPER = ExactSettings(
 class ExactBCD:
     """The blocks of one training problem and the sweep over them."""
 
+    settled = True  # every sweep prunes, so no network is larger than requested
+
     def __init__(
         self,
         network: Network,
@@ -112,6 +114,7 @@ class ExactBCD:
         y: Tensor,
         settings: ExactSettings,
         team: Team = ALONE,
+        rows: Tensor | None = None,
     ) -> None:
         """Start at the consistent point U_i = W_i V_{i-1}, V_i = step(U_i).
 
@@ -121,9 +124,12 @@ class ExactBCD:
             y: class numbers.
             settings: the settings of the solver.
             team: the processes (ranks) that solve the problem together, each with its own samples.
+            rows: the numbers of this rank's samples; None if it has all of them.
 
         """
         self.network, self.y, self.settings, self.team = network, y, settings, team
+        self.model = network  # as all trainers call it
+        self.rows = torch.arange(len(y)) if rows is None else rows
         self.operators = network.operators
         self.n_samples = round(team.total(len(y))[0])
         self.U: list[Tensor] = []
@@ -133,6 +139,11 @@ class ExactBCD:
             self.V.append(self._bits(i, self.U[i]))
         self.V.pop()  # the head has no step
         self._of_input = self._measure(0)  # the input never changes
+
+    @property
+    def optimizer(self) -> "ExactBCD":
+        """The solver itself, for callbacks."""
+        return self
 
     def terms(self) -> dict[str, float]:
         """Return F (label penalf1) and its five terms, from their definitions."""
@@ -269,17 +280,20 @@ class ExactBCD:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return all blocks by name: the next sweep depends on nothing else."""
-        named = {"W": [op.weight for op in self.operators], "U": self.U, "V": self.V[1:]}
-        return {f"{name}{i}": T for name, blocks in named.items() for i, T in enumerate(blocks)}
+        """Return all blocks by name, with all ranks' samples: a sweep depends on nothing else."""
+        blocks = {f"W{i}": op.weight for i, op in enumerate(self.operators)}
+        for name, mine in {"U": self.U, "V": self.V[1:]}.items():
+            for i, T in enumerate(mine):
+                blocks[f"{name}{i}"] = self.team.joined(T, self.rows, self.n_samples)
+        return blocks
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue from the result of ``state()``."""
-        blocks = {name: T.to(self.network.device) for name, T in state.items()}
+        """Continue from the result of ``state()``; the number of ranks may differ."""
+        device = self.network.device
         for i, op in enumerate(self.operators):
-            op.weight = blocks[f"W{i}"]
-        self.U = [blocks[f"U{i}"] for i in range(len(self.U))]
-        self.V[1:] = [blocks[f"V{i}"] for i in range(len(self.V) - 1)]
+            op.weight = state[f"W{i}"].to(device)
+        self.U = [state[f"U{i}"][self.rows].to(device) for i in range(len(self.U))]
+        self.V[1:] = [state[f"V{i}"][self.rows].to(device) for i in range(len(self.V) - 1)]
 
     def residuals(self) -> dict[str, float]:
         """Return the largest violation of each block's stationarity condition (label G-In3).

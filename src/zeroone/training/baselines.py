@@ -59,18 +59,17 @@ class AdamTrainer(ModuleTrainer):
         share: Share | None = None,
     ) -> Tensor:
         """Take one step of Adam, at a rate that may rise first and then falls linearly to 0."""
-        self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * self._share_of_rate()
+        warm = self.settings.warmup * self.n_batches
+        if self.k < warm:
+            rate = (self.k + 1) / (warm + 1)
+        else:
+            rate = (self.n_batches - self.k) / (self.n_batches - warm)
+        self.optimizer.param_groups[0]["lr"] = self.settings.learning_rate * rate
         self.module.train()
         scores = super().update(V0, y, rng, weights, share)
         self.module.eval()
         self.k += 1
         return scores
-
-    def _share_of_rate(self) -> float:
-        warm = self.settings.warmup * self.n_batches
-        if self.k < warm:
-            return (self.k + 1) / (warm + 1)
-        return (self.n_batches - self.k) / (self.n_batches - warm)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the network and of Adam."""
@@ -119,26 +118,17 @@ def train_baseline(
     X, y, settings, test, image = as_arrays(X, y, settings, test, image)
     known = {"baseline": baseline, "resume": resume, "out": out is None}
     task = TrainingData.prepare(X, y, settings, test, name, image, features, None, team, **known)
-    s, part = settings.stochastic, task.parts["train"]
-    model = start(task, baseline, settings).to(find_device(settings.device))
+    part = task.parts["train"]
+    model = start(task, baseline).to(find_device(settings.device))
     task = replace(task, scaling=model.scaling)
-    plan = BatchPlan.make(
-        part,
-        s.epochs,
-        s.batch,
-        s.input_dropout,
-        settings.seed,
-        of_images=model.convolves,
-        noise=s.input_noise,
-    )
+    plan = BatchPlan.make(part, settings, of_images=model.convolves)
     trainer = AdamTrainer(model, baseline, plan.total, team)
-    learner = Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
+    learner = Epochs(trainer, part, task.scaling, plan, task.augmentation)
     described = describe_baseline(baseline, settings)
     with open_checkpoint(
         out, described, task, resume=resume, overwrite=overwrite, team=team
     ) as checkpoint:
-        record = record_run(learner, task, settings, described, checkpoint, callbacks=callbacks)
-    return task.whole(model), record
+        return record_run(learner, task, described, checkpoint, callbacks=callbacks)
 
 
 def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> dict[str, Any]:
@@ -150,10 +140,10 @@ def describe_baseline(baseline: BaselineSettings, settings: TrainSettings) -> di
     return used | {"rival": kept}
 
 
-def start(task: TrainingData, baseline: BaselineSettings, settings: TrainSettings) -> FloatNetwork:
+def start(task: TrainingData, baseline: BaselineSettings) -> FloatNetwork:
     """Return a network with torch's own start, drawn from the seed."""
-    widths = [task.n_features, *settings.layers, len(task.classes)]
+    widths = [task.n_features, *task.settings.layers, len(task.classes)]
     with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(task.settings.seed)
         model = FloatNetwork(widths, baseline, task.scaling, task.image)
     return model.to(task.scaling.centre.dtype).eval()

@@ -115,10 +115,7 @@ def open_checkpoint(
     overwrite: bool,
     team: Team = ALONE,
 ) -> Iterator[Checkpoint | None]:
-    """Lock a folder and yield its checkpoint; None without a folder.
-
-    Results of an earlier run stay until there are new ones.
-    """
+    """Lock a folder and yield its checkpoint; results in it stay until there are new ones."""
     if out is None:
         yield None
         return

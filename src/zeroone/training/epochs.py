@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zeroone.analysis.metrics import Model, Noise
+from zeroone.analysis.metrics import Noise
 from zeroone.nn.scaling import Scaling
 from zeroone.optim import DivergedError
 from zeroone.training.augment import Augment
 from zeroone.training.callbacks import Callback
 from zeroone.training.loop import Status, Stop
+from zeroone.training.settings import TrainSettings
 from zeroone.training.stochastic_settings import BATCH
 from zeroone.training.trainers import ModuleTrainer
 from zeroone.training.training_data import Subset
 from zeroone.utils.checks import InputError
-from zeroone.utils.parallel import ALONE, Share, Team
+from zeroone.utils.parallel import Share
 
 HEAVIEST = 2.0  # the most a sample may weigh in one batch, if other batches can share it
 LEAST_EPOCHS, LEAST_BATCHES, SAMPLES_A_BATCH = 10, 60, 4  # see BatchPlan.make
@@ -44,43 +45,27 @@ class BatchPlan:
     input_noise: float = 0.0
 
     @classmethod
-    def make(
-        cls,
-        part: Subset,
-        epochs: int | None,
-        batch: int | None,
-        dropout: float | None,
-        seed: int,
-        *,
-        of_images: bool = False,
-        noise: float = 0.0,
-    ) -> "BatchPlan":
-        """Plan the batches of a training part; None chooses a value by the size of the part.
+    def make(cls, part: Subset, settings: TrainSettings, *, of_images: bool = False) -> "BatchPlan":
+        """Plan the batches of a training part; its size decides what the settings leave open.
 
-        Args:
-            part: the training part.
-            epochs: passes over the data. None: 10, or as many as make 60 batches and one more for
-                every 4 samples beyond 256, up to 1,000.
-            batch: samples per batch. None: 256, or 1,024 for 200,000 samples or more.
-            dropout: the share of inputs to drop. None: 0.2, or 0 for few features, few samples,
-                very many samples or images. Filters share their weights between positions and need
-                no dropout of single pixels, which cost accuracy on MNIST. Layers on a backbone's
-                features need it: without it, those on a ResNet overfitted CIFAR-10.
-            seed: the seed of the run.
-            of_images: whether the inputs are images for a convolution.
-            noise: the standard deviation of the noise on the inputs.
-
+        There are 10 epochs, or as many as make 60 batches and one more for every 4 samples beyond
+        256, up to 1,000. Filters share their weights between positions and need no dropout of
+        single pixels, which cost accuracy on MNIST. Layers on a backbone's features need it:
+        without it, those on a ResNet overfitted CIFAR-10.
         """
-        n = len(part.y)
+        s, (n, n_features) = settings.stochastic, (len(part.y), part.X.shape[1])
+        if s.batch is not None and s.batch > n:
+            raise InputError(f"batch={s.batch} is larger than the {n} training samples.")
+        batches = math.ceil(n / (s.batch or (LARGE_BATCH if n >= LARGE else BATCH)))
+        epochs, dropout = s.epochs, s.input_dropout
+        if epochs is None:
+            # The same for all data that fit one batch: weight 2 equals a sample that comes twice.
+            enough = LEAST_BATCHES + max(0, n - BATCH) / SAMPLES_A_BATCH
+            epochs = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
         if dropout is None:
-            dropout = default_dropout(n, part.X.shape[1], of_images=of_images)
-        if batch is not None and batch > n:
-            raise InputError(f"batch={batch} is larger than the {n} training samples.")
-        batches = math.ceil(n / (batch or min(LARGE_BATCH if n >= LARGE else BATCH, n)))
-        # Constant for data that fit one batch: there, weight 2 equals a sample that comes twice.
-        enough = LEAST_BATCHES + max(0, n - BATCH) / SAMPLES_A_BATCH
-        least = max(LEAST_EPOCHS, math.ceil(min(enough, 1000) / batches))
-        return cls(least if epochs is None else epochs, batches, dropout, seed, noise)
+            few = n_features < FEATURES_TO_DROP or n < SAMPLES_TO_DROP
+            dropout = 0.0 if of_images or few or n >= ENOUGH * n_features else DROPOUT
+        return cls(epochs, batches, dropout, settings.seed, s.input_noise)
 
     @property
     def total(self) -> int:
@@ -98,19 +83,13 @@ class BatchPlan:
         The sizes of batches differ by at most one. A heavy sample would drown the others of its
         batch, so several batches share it, each with a part of its weight.
         """
-        weight = part.sample_weight
-        if weight is None:
-            for rows in self._shuffled(len(part.y), rng):
-                yield rows, None
-            return
-        times = (weight / HEAVIEST).ceil().clamp(1, self.batches).long()
-        turns = torch.arange(len(times)).repeat_interleave(times)
-        for some in self._shuffled(len(turns), rng):
-            rows = turns[some]
-            yield rows, weight[rows] / times[rows]
-
-    def _shuffled(self, n: int, rng: torch.Generator) -> tuple[Tensor, ...]:
-        return torch.randperm(n, generator=rng).tensor_split(self.batches)
+        turns, weight = torch.arange(len(part.y)), part.sample_weight
+        if weight is not None:
+            times = (weight / HEAVIEST).ceil().clamp(1, self.batches).long()
+            turns, weight = turns.repeat_interleave(times), weight / times
+        order = torch.randperm(len(turns), generator=rng)
+        for rows in turns[order].tensor_split(self.batches):
+            yield rows, None if weight is None else weight[rows]
 
     def add_noise(self, X: Tensor, scaling: Scaling, rng: torch.Generator, share: Share) -> Tensor:
         """Add Gaussian noise to raw inputs, see ``Noise``; all ranks draw for the whole batch."""
@@ -137,43 +116,23 @@ class BatchPlan:
         return V0.mul_(kept).mul_(1 / (1 - dropped / 2**16))
 
 
-def default_dropout(n_samples: int, n_features: int, *, of_images: bool) -> float:
-    """Return the share of inputs to drop where none is given; see ``BatchPlan.make``."""
-    few = n_features < FEATURES_TO_DROP or n_samples < SAMPLES_TO_DROP
-    many = n_samples >= ENOUGH * n_features
-    return 0.0 if of_images or few or many else DROPOUT
-
-
 @dataclass
 class Epochs:
-    """Iterate a trainer: an iteration is one pass over the training part in random order."""
+    """Iterate a trainer: an iteration is one pass over the training part in random order.
+
+    An epoch leaves nothing behind but the state of the trainer.
+    """
 
     trainer: ModuleTrainer
     part: Subset
     scaling: Scaling
     batch_plan: BatchPlan
     augment: Augment | None = None
-    team: Team = ALONE
 
     def __post_init__(self) -> None:
         self.limit = self.batch_plan.epochs
         self.at_limit: Stop = (Status.COMPLETED, f"all {self.limit} epochs are done")
         self.plan = {"epochs": self.limit, "batches": self.batch_plan.batches}
-
-    @property
-    def model(self) -> Model:
-        """The trainer's model."""
-        return self.trainer.model
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The trainer's optimizer."""
-        return self.trainer.optimizer
-
-    @property
-    def settled(self) -> bool:
-        """Whether pruning is over."""
-        return self.trainer.settled
 
     def start(self) -> dict[str, Any]:
         """Return the entry of the untrained network."""
@@ -197,7 +156,7 @@ class Epochs:
             loss += float((losses if weight is None else losses * weight).sum())
             for callback in callbacks:
                 callback.on_batch(k, done, self.batch_plan.batches)
-        wrong, seen, loss = self.team.total(wrong, seen, loss)
+        wrong, seen, loss = self.trainer.team.total(wrong, seen, loss)
         entry = {
             "loss": loss / len(self.part.y),
             "running_error": wrong / seen,
@@ -219,7 +178,7 @@ class Epochs:
         with torch.no_grad():  # some rows are enough: a full batch took a fifth of its time
             scores = self.trainer.model.forward(V0[:BATCH])
         constant = self.trainer.head.losses(scores.new_zeros(len(y), scores.shape[1]), y)
-        broken, equal = self.team.largest(
+        broken, equal = self.trainer.team.largest(
             not scores.isfinite().all(), float(constant.sum()) / max(1, len(y))
         )
         if broken:
@@ -237,7 +196,7 @@ class Epochs:
         """Yield this rank's share of each batch; all random draws are for the whole batch."""
         rng = self.batch_plan.generator(epoch)
         for rows, weight in self.batch_plan.rows(self.part, rng):
-            share = self.part.share(rows, self.team)
+            share = self.part.share(rows, self.trainer.team)
             mine = share.of(rows)
             X = self.part.inputs(mine, epoch)
             X = self.augment.apply(X, rng, share) if self.augment else X
@@ -245,11 +204,3 @@ class Epochs:
             V0 = self.batch_plan.drop_inputs(V0, rng, share)
             own = None if weight is None else share.of(weight).to(V0.device)
             yield V0, self.part.y[mine].to(V0.device), own, rng, share
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the trainer's state: an epoch leaves nothing else behind."""
-        return self.trainer.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue from the result of ``state()``."""
-        self.trainer.restore(state)

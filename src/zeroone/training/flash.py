@@ -15,13 +15,14 @@ from zeroone.training.training_data import TrainingData
 from zeroone.utils.checks import InputError
 
 
-def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) -> TrainSettings:
+def within_flash(task: TrainingData, scaling: Scaling) -> TrainSettings:
     """Return the settings with the largest ``keep`` whose network fits into ``flash``.
 
     Raises:
         InputError: no network of these layers fits, or it has no C export.
 
     """
+    settings = task.settings
     budget, asked = settings.stochastic.flash, settings.stochastic.keep or 1.0
     if settings.solver == "exact" or budget is None:
         return settings
@@ -30,7 +31,7 @@ def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) 
     if scaling.inputs is None:
         raise InputError("flash needs a network to begin with that knows the range of its inputs.")
     widest = max((plan.units for plan in settings.plans), default=1)
-    flash = partial(flash_of, settings, task, scaling)
+    flash = partial(flash_of, task, scaling)
     numbers = range(1, widest + 1)  # of units in the widest layer
     fits = bisect_right(numbers, int(budget), key=lambda units: flash(asked * units / widest))
     if not fits:
@@ -43,11 +44,12 @@ def within_flash(settings: TrainSettings, task: TrainingData, scaling: Scaling) 
     return replace(settings, stochastic=replace(settings.stochastic, keep=asked * fits / widest))
 
 
-def flash_of(settings: TrainSettings, task: TrainingData, scaling: Scaling, keep: float) -> int:
+def flash_of(task: TrainingData, scaling: Scaling, keep: float) -> int:
     """Return the flash that a network takes at most after a training with this ``keep``."""
+    settings = task.settings
     # Rounded as ``Removal`` does.
     plans = [replace(plan, units=max(1, round(keep * plan.units))) for plan in settings.plans]
-    shape = task.shape_for(plans)
+    shape = task.shape
     if len(shape) == 1:
         scaling = scaling.without_constants()
         shape = (scaling.n_taken,)

@@ -9,13 +9,16 @@ from zeroone.analysis.counts import active_units
 from zeroone.analysis.metrics import error_rate
 from zeroone.training.callbacks import Callback
 from zeroone.training.checkpoint import Checkpoint, Progress
-from zeroone.training.training_data import Subset
+from zeroone.training.training_data import Subset, TrainingData
 
 if TYPE_CHECKING:
+    from zeroone.exact.solver import ExactBCD
     from zeroone.training.epochs import Epochs
     from zeroone.training.sweeps import Sweeps
+    from zeroone.training.trainers import ModuleTrainer
 
     Learner: TypeAlias = Epochs | Sweeps  # of mini-batches; of the exact solver
+    Trainer: TypeAlias = ModuleTrainer | ExactBCD
 
 SCORED = 10_000  # training samples to score after an iteration; the final score uses all
 
@@ -37,30 +40,22 @@ Stop = tuple[Status, str]  # with the reason, in words
 
 def run(
     learner: "Learner",
-    parts: dict[str, Subset],
+    task: TrainingData,
+    checkpoint: Checkpoint | None,
+    callbacks: Sequence[Callback],
     *,
-    patience: int | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint: Checkpoint | None = None,
-    scores: bool = True,
+    scores: bool,
 ) -> tuple[Progress, Status, str]:
     """Iterate until the limit, or until the learner, a callback or lost patience stops it.
 
-    Args:
-        learner: what to iterate. All of its ranks do the same; the first one reads and writes
-            the state.
-        parts: the data to score, by name.
-        patience: iterations to wait for a better validation error; None waits for the limit.
-        callbacks: called after every batch and every iteration.
-        checkpoint: where to save the state, and perhaps to resume from; None saves nothing.
-        scores: whether to score all parts after every iteration, or only the validation part.
+    All ranks do the same; the first one reads and writes the state.
 
     Returns:
         How far it came, why it ended, and the same in words.
 
     """
-    team = learner.team
-    whole = {**parts, "train": parts["train"].sample(SCORED)}
+    trainer, team, patience = learner.trainer, learner.trainer.team, task.settings.patience
+    whole = task.parts | {"train": task.parts["train"].sample(SCORED)}
     wanted = {name: part for name, part in whole.items() if scores or name == "validation"}
     scored = {name: part.mine(team) for name, part in wanted.items()}
     if checkpoint and checkpoint.resume:
@@ -69,28 +64,28 @@ def run(
         kept = team.first_word(kept)
         assert kept is not None
         progress, state = kept
-        learner.restore(state)
+        trainer.restore(state)
     else:
-        progress = Progress([_entry(0, learner, learner.start(), scored)])
-        _save(checkpoint, progress, learner, due=True)
+        progress = Progress([_entry(0, trainer, learner.start(), scored)])
+        _save(checkpoint, progress, trainer, due=True)
     stop: Stop | None = None
-    with _watched(learner, progress, callbacks):
+    with _watched(trainer, progress, callbacks):
         for callback in callbacks:
             callback.on_start(len(progress.history) - 1, learner.limit)
         for k in range(len(progress.history), learner.limit + 1):
             did, stop = learner.iterate(k, callbacks)
-            entry = _entry(k, learner, did, scored)
+            entry = _entry(k, trainer, did, scored)
             progress.history.append(entry)
-            stop = stop or _impatience(progress, learner, patience)
-            wishes = [callback.on_iteration(entry, learner.model) for callback in callbacks]
+            stop = stop or _impatience(progress, trainer, patience)
+            wishes = [callback.on_iteration(entry, trainer.model) for callback in callbacks]
             if team.largest(any(wishes))[0]:
                 stop = stop or (Status.STOPPED, f"a callback stopped it after iteration {k}")
             if stop:
                 break
-            _save(checkpoint, progress, learner, due=k == learner.limit)
+            _save(checkpoint, progress, trainer, due=k == learner.limit)
     status, reason = stop or learner.at_limit
     if progress.best:
-        learner.restore(progress.best)
+        trainer.restore(progress.best)
         if status is not Status.EARLY:
             reason += f"; the weights are those of iteration {progress.best_iteration}, the best"
     return progress, status, reason
@@ -98,11 +93,11 @@ def run(
 
 @contextmanager
 def _watched(
-    learner: "Learner", progress: Progress, callbacks: Sequence[Callback]
+    trainer: "Trainer", progress: Progress, callbacks: Sequence[Callback]
 ) -> Iterator[None]:
     """Show the optimizer and the history to callbacks while a run lasts: they may be copied."""
     for callback in callbacks:
-        callback.optimizer, callback.history = learner.optimizer, progress.history
+        callback.optimizer, callback.history = trainer.optimizer, progress.history
     try:
         yield
     finally:
@@ -111,35 +106,34 @@ def _watched(
 
 
 def _save(
-    checkpoint: Checkpoint | None, progress: Progress, learner: "Learner", *, due: bool
+    checkpoint: Checkpoint | None, progress: Progress, trainer: "Trainer", *, due: bool
 ) -> None:
     """Write the state if it is due or the last one is old. All ranks contribute to it."""
-    team = learner.team
-    if checkpoint is None or not team.first_word(due or checkpoint.is_due):
+    if checkpoint is None or not trainer.team.first_word(due or checkpoint.is_due):
         return
-    state = learner.state()
-    if team.is_first:
+    state = trainer.state()
+    if trainer.team.is_first:
         checkpoint.write(progress, state)
 
 
 def _entry(
-    k: int, learner: "Learner", did: dict[str, Any], parts: dict[str, Subset]
+    k: int, trainer: "Trainer", did: dict[str, Any], parts: dict[str, Subset]
 ) -> dict[str, Any]:
     """Complete a history entry with the error of each part and the number of active units."""
-    model, team = learner.model, learner.team
+    model, team = trainer.model, trainer.team
     errors = {f"{name}_error": error_rate(model, p.X, p.y, team) for name, p in parts.items()}
     left = {"active_units": active_units(model)} if parts else {}
     return {"iteration": k, **did, **errors, **left}
 
 
-def _impatience(progress: Progress, learner: "Learner", patience: int | None) -> Stop | None:
+def _impatience(progress: Progress, trainer: "Trainer", patience: int | None) -> Stop | None:
     """Remember the weights with the best validation error; stop if none came for too long."""
-    if patience is None or not learner.settled:
+    if patience is None or not trainer.settled:
         return None
     entry = progress.history[-1]
     error, k = entry["validation_error"], entry["iteration"]
     if progress.best_error is None or error < progress.best_error:
-        progress.best = {name: T.clone() for name, T in learner.state().items()}
+        progress.best = {name: T.clone() for name, T in trainer.state().items()}
         progress.best_error, progress.best_iteration = error, k
     if k - progress.best_iteration < patience:
         return None

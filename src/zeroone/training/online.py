@@ -1,5 +1,6 @@
 """Learning from data that arrive in pieces, without an end: one pass over each piece."""
 
+import math
 from copy import deepcopy
 
 import numpy as np
@@ -70,10 +71,10 @@ class OnlineLearner:
         known = np.asarray(classes).tolist()
         if HEADS[settings.head].targets.one_class:
             known = encode_labels(classes, len(known))[1]
-        part = Subset(inputs, torch.zeros(len(inputs), dtype=torch.long))
+        parts = {"train": Subset(inputs, torch.empty(len(inputs)))}
         scaling = fit_scaling(inputs, settings, image)
-        task = TrainingData({"train": part}, scaling, known, image=image)
-        return cls(make_network(task, settings), settings, y, fresh=True)
+        task = TrainingData(settings, parts, scaling, known, image=image)
+        return cls(make_network(task), settings, y, fresh=True)
 
     @enough_memory()
     def learn(
@@ -84,10 +85,10 @@ class OnlineLearner:
         if not len(part.y):
             return 0.0
         s = self.settings.stochastic
-        batch = min(s.batch or BATCH, len(part.y))
+        batches = math.ceil(len(part.y) / (s.batch or BATCH))
         # A stream without an end cannot be overfitted: inputs are dropped only on request.
-        dropout, seed = s.input_dropout or 0.0, self.settings.seed
-        plan = BatchPlan.make(part, 1, batch, dropout, seed, noise=s.input_noise)
+        dropout = s.input_dropout or 0.0
+        plan = BatchPlan(1, batches, dropout, self.settings.seed, s.input_noise)
         self.pieces += 1
         entry, stop = Epochs(self.trainer, part, self.network.scaling, plan).iterate(self.pieces)
         if stop and stop[0] is Status.DIVERGED:

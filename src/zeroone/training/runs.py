@@ -142,11 +142,11 @@ def train(
         team: the processes that train together (see ``parallel.together``), with equal calls.
 
     """
-    if start is not None and out is not None:
-        raise InputError("a run that begins with a trained network keeps no state on disk.")
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
     if start is not None:
+        if out is not None:
+            raise InputError("a run that begins with a trained network keeps no state on disk.")
         settings, image = _continuing(settings, check_network(start), image)
     settings = settings or TrainSettings()
     if sample_weight is not None and settings.solver == "exact":
@@ -157,55 +157,47 @@ def train(
     task = TrainingData.prepare(
         inputs, targets, settings, held, name, image, features, sample_weight, team, **known
     )
-    network = _start(task, settings, start, feature_names)
-    settings = within_flash(settings, task, network.scaling)
-    task = replace(task, scaling=network.to(device).scaling)
-    learner = _make_learner(network, task, settings, team, fresh=start is None, scores=scores)
+    network = make_network(task) if start is None else _copy_for(task, start)
+    if feature_names is not None:
+        network.name_features(feature_names)
+    settings = within_flash(task, network.scaling)
+    task = replace(task, settings=settings, scaling=network.to(device).scaling)
+    learner = _make_learner(network, task, team, fresh=start is None, scores=scores)
     with open_checkpoint(
         out, settings.flat(), task, resume=resume, overwrite=overwrite, team=team
     ) as checkpoint:
-        described = settings.describe()
-        record = record_run(
-            learner, task, settings, described, checkpoint, callbacks=callbacks, scores=scores
+        model, record = record_run(
+            learner, task, settings.describe(), checkpoint, callbacks=callbacks, scores=scores
         )
         record["network"] = [str(LayerPlan.of(layer)) for layer in network.layers]
         if task.target_scaling is not None:
             task.target_scaling.fold(network.operators[-1])
-        finished = Run(task.whole(network), record)
+        finished = Run(model, record)
         if checkpoint and team.is_first:
             finished.save(checkpoint.path.parent)
             checkpoint.path.unlink()  # results are written
     return finished
 
 
-def _start(
-    task: TrainingData,
-    settings: TrainSettings,
-    start: Network | None,
-    feature_names: Sequence[str] | None,
-) -> Network:
-    """Return a new network, or a copy of the one to start from."""
-    if start is None:
-        network = make_network(task, settings)
-    else:
-        if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
-            raise InputError("the network to begin with has other inputs or classes than the data.")
-        network = deepcopy(start)
-        network.scaling = network.scaling.widened(task.scaling)
-        if task.target_scaling is not None:
-            task.target_scaling.unfold(network.operators[-1])
-    if feature_names is not None:
-        network.name_features(feature_names)
+def _copy_for(task: TrainingData, start: Network) -> Network:
+    """Copy a trained network to train it on other data."""
+    if (start.n_features, list(start.classes)) != (task.n_features, list(task.classes)):
+        raise InputError("the network to begin with has other inputs or classes than the data.")
+    network = deepcopy(start)
+    network.scaling = network.scaling.widened(task.scaling)
+    if task.target_scaling is not None:
+        task.target_scaling.unfold(network.operators[-1])
     return network
 
 
-def make_network(task: TrainingData, settings: TrainSettings) -> Network:
+def make_network(task: TrainingData) -> Network:
     """Build a network with random weights."""
+    settings = task.settings
     std = settings.init_std
     if std is None and settings.solver == "exact":
         std = EXACT_INIT_STD
     return Network.build(
-        task.shape_for(settings.plans),
+        task.shape,
         settings.plans,
         len(task.classes),
         make_head(settings.head, settings.margin),
@@ -258,77 +250,52 @@ def _has_more_units(settings: TrainSettings, plans: list[LayerPlan]) -> bool:
 
 
 def _make_learner(
-    network: Network,
-    task: TrainingData,
-    settings: TrainSettings,
-    team: Team,
-    *,
-    fresh: bool,
-    scores: bool,
+    network: Network, task: TrainingData, team: Team, *, fresh: bool, scores: bool
 ) -> Sweeps | Epochs:
-    part = task.parts["train"]
+    settings, part = task.settings, task.parts["train"]
     if settings.solver == "exact":
         mine = part.mine(team)
         V0 = task.scaling.apply(mine.X[:])
         network.head.smoothing = 0.0  # which an earlier training may have had
-        exact = ExactBCD(network, V0, mine.y.to(V0.device), settings.exact, team)
-        return Sweeps(exact, part.own_rows(team))
-    s = settings.stochastic
-    convolves = len(network.operators[0].shape_in) > 1
-    plan = BatchPlan.make(
-        part,
-        s.epochs,
-        s.batch,
-        s.input_dropout,
-        settings.seed,
-        of_images=convolves,
-        noise=s.input_noise,
-    )
+        y, rows = mine.y.to(V0.device), part.own_rows(team)
+        return Sweeps(ExactBCD(network, V0, y, settings.exact, team, rows))
+    plan = BatchPlan.make(part, settings, of_images=len(network.operators[0].shape_in) > 1)
     widths = None if fresh else [p.units for p in settings.plans]
     probe = task.probe(PROBE, team) if scores else None
-    trainer = BCDTrainer(network, s, max(1, plan.total), probe, widths=widths, team=team)
-    return Epochs(trainer, part, task.scaling, plan, task.augmentation(settings), team)
+    steps = max(1, plan.total)
+    trainer = BCDTrainer(network, settings.stochastic, steps, probe, widths=widths, team=team)
+    return Epochs(trainer, part, task.scaling, plan, task.augmentation)
 
 
 def record_run(
     learner: Sweeps | Epochs,
     task: TrainingData,
-    settings: TrainSettings,
     described: dict[str, Any],
     checkpoint: Checkpoint | None,
     *,
     callbacks: Sequence[Callback],
     scores: bool = True,
-) -> dict[str, Any]:
-    """Train to the end and score the result, whose network goes back to the CPU.
-
-    The arguments are those of ``train``; ``described`` are the settings as the record names them.
+) -> tuple[Any, dict[str, Any]]:
+    """Train to the end and score the result; ``described`` are the settings for the record.
 
     Returns:
-        The record.
+        The network, on the CPU and for raw inputs, and the record.
 
     """
-    progress, status, reason = run_loop(
-        learner,
-        task.parts,
-        patience=settings.patience,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        scores=scores,
-    )
-    team, errors = learner.team, dict[str, float]()
+    progress, status, reason = run_loop(learner, task, checkpoint, callbacks, scores=scores)
+    team, errors = learner.trainer.team, dict[str, float]()
     for part, samples in task.parts.items():
         mine = samples.mine(team)
-        rates = error_rates(learner.model, mine.X, mine.y, team)
+        rates = error_rates(learner.trainer.model, mine.X, mine.y, team)
         errors |= {f"{part}_{kind}": error for kind, error in rates.items()}
     history, best = progress.history, progress.best_iteration if progress.best else None
     last = history[-1 if best is None else best]
-    network: Any = learner.model
+    network: Any = learner.trainer.model
     model = task.whole(network.to(torch.device("cpu")))
-    return {
-        **new_record("train", described, settings.seed),
+    return model, {
+        **new_record("train", described, task.settings.seed),
         "ranks": {"count": team.size},
-        "device": settings.device,
+        "device": task.settings.device,
         "data": {
             "name": task.name,
             "features": model.n_features,

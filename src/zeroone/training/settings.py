@@ -137,15 +137,16 @@ class TrainSettings:
         if "smoothing" in options and not HEADS[head].has_smoothing:
             raise InputError(f"smoothing is for labels, and head={head!r} has none.")
         common = {f.name for f in fields(cls)} - set(SOLVERS)
-        own = {f.name for f in fields(SOLVER_SETTINGS[solver])}
+        own = {name: {f.name for f in fields(kind)} for name, kind in SOLVER_SETTINGS.items()}
+        known = common | own[solver]
         for name in options:
-            _check_known(name, solver, common | own)
-        chosen = {k: v for k, v in options.items() if k in own}
-        return replace(
-            base,
-            **{k: v for k, v in options.items() if k in common},
-            **{solver: replace(getattr(base, solver), **chosen)},
-        )
+            others = [other for other in SOLVERS if name in own[other] - known]
+            if others:
+                raise InputError(f"{name} is a setting of solver={others[0]!r}, not of {solver!r}.")
+            one_of("option", name, sorted(known))
+        chosen = {k: v for k, v in options.items() if k in own[solver]}
+        shared = {k: v for k, v in options.items() if k in common}
+        return replace(base, **shared, **{solver: replace(getattr(base, solver), **chosen)})
 
     def threads_for(self, n_features: int) -> int | None:
         """Return 1 if layers are so small that more threads would only wait, else None."""
@@ -167,13 +168,6 @@ class TrainSettings:
         settings = self.describe()
         own: dict[str, Any] = settings.pop(self.solver)
         return settings | own
-
-
-def _check_known(name: str, solver: str, known: set[str]) -> None:
-    for other, settings in SOLVER_SETTINGS.items():
-        if name not in known and name in {f.name for f in fields(settings)}:
-            raise InputError(f"{name} is a setting of solver={other!r}, not of {solver!r}.")
-    one_of("option", name, sorted(known))
 
 
 def _checked_layers(hidden: Any) -> tuple[int | str, ...]:

@@ -18,7 +18,7 @@ from zeroone.nn.backbones import Backbone
 from zeroone.nn.heads import HEADS, Head
 from zeroone.nn.inputs import check_rows, check_weights, check_width
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import LayerPlan, check_image
+from zeroone.nn.layers import check_image
 from zeroone.nn.network import Network
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
@@ -60,40 +60,34 @@ class Subset:
         written = self.written
         if written:
             written = hashlib.sha256(written.encode() + numbers.numpy().tobytes()).hexdigest()
-        places, here = numbers, None
-        if self.here is not None:
-            places, found = self._places(numbers)
-            places, here = places[found], found.nonzero().flatten()
+        places, here = self._held(numbers)
         views = tuple(select_rows(view, places) for view in self.views)
         return Subset(select_rows(self.X, places), self.y[numbers], weight, here, written, views)
 
-    def _places(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of X that hold these samples, and whether each is there at all."""
-        assert self.here is not None
-        places = torch.searchsorted(self.here, numbers).clamp_max(max(0, len(self.here) - 1))
-        if not len(self.here):
-            return places, torch.zeros(len(numbers), dtype=torch.bool)
-        return places, self.here[places] == numbers
+    def _held(self, numbers: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the rows of X with those samples that are here, and where in ``numbers`` they are.
+
+        The latter is None if all samples are here.
+        """
+        if self.here is None:
+            return numbers, None
+        places = torch.searchsorted(self.here, numbers)
+        held = (torch.searchsorted(self.here, numbers, right=True) > places).nonzero().flatten()
+        return places[held], held
 
     def share(self, numbers: Tensor, team: Team) -> Share:
         """Return a rank's share of a batch: the samples it holds, or its slice if all hold all."""
-        if team.size == 1:
-            return Share(len(numbers))
-        if self.here is None:
-            mine = team.slice(len(numbers))
-            return Share(len(numbers), torch.arange(mine.start, mine.stop))
-        return Share(len(numbers), self._places(numbers)[1].nonzero().flatten())
+        if team.size > 1 and self.here is None:
+            return Share(len(numbers), torch.arange(len(numbers))[team.slice(len(numbers))])
+        return Share(len(numbers), self._held(numbers)[1])
 
     def inputs(self, numbers: Tensor, epoch: int = 0) -> Tensor:
         """Return the inputs of samples that this rank holds, in the version of an epoch."""
         X = (self.X, *self.views)[epoch % (1 + len(self.views))]
-        return X[numbers if self.here is None else self._places(numbers)[0]]
+        return X[self._held(numbers)[0]]
 
     def mine(self, team: Team) -> "Subset":
         """Return a rank's samples, whose numbers are ``own_rows``."""
-        if self.here is not None:
-            weight = None if self.sample_weight is None else self.sample_weight[self.here]
-            return Subset(self.X, self.y[self.here], weight)
         return self if team.size == 1 else self.rows(self.own_rows(team))
 
     def own_rows(self, team: Team) -> Tensor:
@@ -135,17 +129,12 @@ class Features:
         summary = {name: self.record[name] for name in ("settings", "seed", "n_iter", "result")}
         return summary | ({"views": len(self.views)} if self.views else {})
 
-    def backbone(self, scaling: Scaling) -> Backbone:
-        """Return the backbone, for a network whose layers take features with this scaling."""
-        backbone = self.network.backbone
-        assert backbone is not None
-        return Backbone(backbone.name, backbone.image, backbone.layers, scaling)
-
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run learns from: parts of the data, their scaling, the classes."""
+    """What a run learns from, and its settings."""
 
+    settings: TrainSettings
     parts: dict[str, Subset]  # train and, if there are any, validation and test
     scaling: Scaling
     classes: list[ClassLabel]  # or the labels of other outputs
@@ -174,8 +163,10 @@ class TrainingData:
         The arguments are those of ``train``. Samples of weight 0 are left out. The ranks must have
         the same data and settings, and know the same about all else.
         """
-        if sample_weight is not None and features is not None:
+        if features is not None and sample_weight is not None:
             raise InputError("layers on a backbone take no weights of samples.")
+        if features is not None and settings.augment != "none":
+            raise InputError("features are computed once: augment is for the backbone's training.")
         with team.agree() as facts:
             parts, classes, target_scaling = _split(X, y, test, settings, sample_weight, team)
             if team.size > 1:
@@ -183,24 +174,17 @@ class TrainingData:
                 facts.update(settings.flat() | known | _fingerprints(parts))
         raw: dict[str, Subset] = {}
         if features is not None:
-            if settings.augment != "none":
-                raise InputError(
-                    "features are computed once: augment is for the backbone's training."
-                )
             made = None
             if test is not None and features.test is not None:
                 made = (features.test, test[1])
-            raw, (parts, *_) = (
-                parts,
-                _split(features.train, y, made, settings, views=features.views),
-            )
-            image = None
+            raw, image = parts, None
+            parts, *_ = _split(features.train, y, made, settings, views=features.views)
         part, sharing = parts["train"], ALONE
         if part.here is not None:  # otherwise every rank has all samples
             part, sharing = part.mine(team), team
         scaling = fit_scaling(part.X, settings, image, part.sample_weight, sharing)
-        task = cls(parts, scaling, classes, name, image, features, raw, target_scaling)
-        task.augmentation(settings)  # raises an error for samples that are not images
+        task = cls(settings, parts, scaling, classes, name, image, features, raw, target_scaling)
+        _ = task.augmentation  # raises an error for samples that are not images
         return task
 
     @property
@@ -208,13 +192,16 @@ class TrainingData:
         """The number of inputs of a sample."""
         return self.parts["train"].X.shape[1]
 
-    def shape_for(self, plans: Sequence[LayerPlan]) -> Shape:
-        """Return the shape in which the first layer takes a sample: convolutions take images."""
+    @property
+    def shape(self) -> Shape:
+        """The shape in which the first layer takes a sample: convolutions take images."""
+        plans = self.settings.plans
         return check_image(self.image) if plans and plans[0].kernel else (self.n_features,)
 
-    def augmentation(self, settings: TrainSettings) -> Augment | None:
-        """Return the augmentation of the training images, if there is one."""
-        given = settings.augment
+    @property
+    def augmentation(self) -> Augment | None:
+        """The augmentation of the training images, if there is one."""
+        given = self.settings.augment
         function = AUGMENTATIONS[given] if isinstance(given, str) else given
         if function is None:
             return None
@@ -226,8 +213,11 @@ class TrainingData:
         """Return the network that takes raw inputs: with features, ``model`` on its backbone."""
         if self.features is None:
             return model
-        backbone = self.features.backbone(model.scaling)
-        return model.on_backbone(backbone, self.features.network.scaling)
+        trained = self.features.network
+        assert trained.backbone is not None
+        name, image, layers = trained.backbone.name, trained.backbone.image, trained.backbone.layers
+        backbone = Backbone(name, image, layers, model.scaling)
+        return model.on_backbone(backbone, trained.scaling)
 
     @cached_property
     def digests(self) -> dict[str, str]:
