@@ -230,12 +230,11 @@ class BCD(Optimizer):
     def _take_in(self) -> None:
         """Update the W blocks and the windows from the batch that the observer saw."""
         self._check_seen()
-        hidden = self.observer.below_a_step()
         for name, seen in self.observer.seen.items():
             if seen.count == 0:
                 raise InputError(f"a batch without samples reached {name}: skip it.")
             block = self.blocks[name]
-            block.hidden |= name in hidden
+            block.hidden |= name in self.observer.hidden
             if seen.count == 1 and block.hidden and self.k == 0:
                 warnings.warn(
                     "BCD sizes its steps by the spread of units in a batch: batches of one sample "
