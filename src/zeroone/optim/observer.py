@@ -60,10 +60,25 @@ class Observer:
         self._undo = ExitStack()
         self.detach()
 
+    def detach(self) -> None:
+        """Remove all hooks and discard what was seen."""
+        self._undo.close()
+        self.attached = False
+        self.seen: dict[str, Seen] = {}
+        self.hidden: set[str] = set()  # layers whose outputs reach a Step
+        self._widths: dict[str, int] = {}  # the number of units that each Step saw
+        self._unbalanced: set[str] = set()  # steps whose thresholds this batch has yet to set
+        # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
+        # since, and those that some Step has been seen to depend on.
+        self._layer_of: dict[Any, str] = {}
+        self._shifts: dict[Any, Tensor] = {}
+        self._walked: set[Any] = set()
+
     def attach(self, *, balance: bool = False) -> None:
         """Start to observe; ``balance`` sets the thresholds from this batch."""
         self.detach()
-        self.attached, self._unbalanced = True, set(self.steps) if balance else set()
+        self.attached = True
+        self._unbalanced = set(self.steps if balance else ())
         # Plain functions: a copy of the model copies its hooks, and with a method the observer.
         for name, kind in self.layers.items():
             look: Any = lambda *call, name=name: self._see_layer(name, *call)  # noqa: E731
@@ -82,20 +97,6 @@ class Observer:
     def _set(self, module: nn.Module, name: str, value: Any) -> None:
         self._undo.callback(setattr, module, name, getattr(module, name))
         setattr(module, name, value)
-
-    def detach(self) -> None:
-        """Remove all hooks and discard what was seen."""
-        self._undo.close()
-        self.attached = False
-        self.seen: dict[str, Seen] = {}
-        self.hidden: set[str] = set()  # layers whose outputs reach a Step
-        self._widths: dict[str, int] = {}  # the number of units that each Step saw
-        self._unbalanced: set[str] = set()  # steps whose thresholds this batch has yet to set
-        # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
-        # since, and those that some Step has been seen to depend on.
-        self._layer_of: dict[Any, str] = {}
-        self._shifts: dict[Any, Tensor] = {}
-        self._walked: set[Any] = set()
 
     def _see_layer(
         self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
