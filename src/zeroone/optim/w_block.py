@@ -102,8 +102,12 @@ class WBlock:
         grad = self.kind.matrix(weight_grad)
         if bias_grad is not None:
             bias_grad = bias_grad.view(grad.shape[:2])
-        if self.residuals is not None:
-            grad, bias_grad = self._divided(grad, bias_grad, self.residuals)
+        if self._unit_map is None and self.residuals is not None and self.variance is not None:
+            self._unit_map = self.residuals.unit_map(RESIDUAL_DAMPING, self.variance.sqrt())
+        if self._unit_map is not None:  # divides the residuals in both by their second moment
+            grad = self._unit_map.apply(grad)
+            if bias_grad is not None:
+                bias_grad = self._unit_map.apply(bias_grad[:, :, None])[:, :, 0]
         solution = self.moments.solve(grad, bias_grad, self.group["damping"])
         size = self._step_size(solution.change, left)
         self._take_latent()
@@ -132,17 +136,6 @@ class WBlock:
             self.average_bias = bias_grad.clone() if past is None else past.lerp_(bias_grad, new)
             bias_grad = self.average_bias.lerp(bias_grad, new)
         return self.average.lerp(grad, new), bias_grad
-
-    def _divided(
-        self, grad: Tensor, bias_grad: Tensor | None, residuals: LowRank
-    ) -> tuple[Tensor, Tensor | None]:
-        """Divide the residuals in both gradients by their second moment."""
-        if self._unit_map is None:
-            assert self.variance is not None
-            self._unit_map = residuals.unit_map(RESIDUAL_DAMPING, self.variance.sqrt())
-        if bias_grad is not None:
-            bias_grad = self._unit_map.apply(bias_grad[:, :, None])[:, :, 0]
-        return self._unit_map.apply(grad), bias_grad
 
     def _step_size(self, change: Tensor, left: float) -> Tensor:
         """Return each unit's step along -G, which would ``change`` its outputs."""
