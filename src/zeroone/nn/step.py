@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from zeroone.nn.functional import compare
 from zeroone.utils.checks import InputError, one_of
 
+How = tuple[str, tuple[float, ...], int]  # the U rule, the thresholds, the axis of units
 URule = Callable[[Tensor, Tensor, Tensor], Tensor]
 U_RULES: dict[str, URule] = {}
 
@@ -73,18 +74,10 @@ class _StepFunction(torch.autograd.Function):
     """Bits forward; backward minus the U block's residual in place of a derivative."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        U: Tensor,
-        scale: Tensor,
-        window: Tensor,
-        rule: str,
-        thresholds: Sequence[float],
-        dim: int,
-    ) -> Tensor:
+    def forward(ctx: Any, U: Tensor, scale: Tensor, window: Tensor, how: How) -> Tensor:
         ctx.save_for_backward(U, scale, window)
-        ctx.rule, ctx.thresholds, ctx.dim = rule, thresholds, dim
-        return compare(U, thresholds, dim)
+        ctx.rule, ctx.thresholds, ctx.dim = how
+        return compare(U, ctx.thresholds, ctx.dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -99,7 +92,7 @@ class _StepFunction(torch.autograd.Function):
         total = residuals[0]
         for residual in residuals[1:]:  # those of a unit's bits add up
             total = total.add_(residual)
-        return total, None, None, None, None, None
+        return total, None, None, None
 
 
 def _passed(
@@ -137,7 +130,8 @@ def step(
     ``thresholds`` and the axis of units, ``dim``, are those of ``Step``.
     """
     window, scale = (torch.as_tensor(T, dtype=U.dtype, device=U.device) for T in (window, scale))
-    bits: Tensor = _StepFunction.apply(U, scale, window, rule, thresholds, dim)  # type: ignore[no-untyped-call]
+    how = (rule, tuple(thresholds), dim)
+    bits: Tensor = _StepFunction.apply(U, scale, window, how)  # type: ignore[no-untyped-call]
     return bits
 
 

@@ -96,12 +96,11 @@ def sort_parameters(
     for name, p in model.named_parameters():
         if not p.is_floating_point():
             raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
-    trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
-    for p, name in trained.items():
-        if p.dtype not in (torch.float32, torch.float64):
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"{name} is {p.dtype}: BCD trains float32 and float64; for bfloat16, use autocast."
             )
+    trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
     both = [p for kind in layers.values() for p in (kind.weight, kind.bias)]
     blocks = {p: trained[p] for p in both if p is not None and p in trained}
     rest = [p for p in trained if p not in blocks]

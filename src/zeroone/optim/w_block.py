@@ -14,7 +14,7 @@ from zeroone.utils.checks import InputError
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
 # In a checkpoint, as they are; those of PER_WEIGHT have the weight's shape.
 KEPT = ("hidden", "variance", "latent", "latent_bias", "average", "average_bias", "dead")
-PER_WEIGHT, PER_UNIT = ("latent", "average"), ("latent_bias", "average_bias")
+PER_WEIGHT, PER_UNIT = ("latent", "average"), ("variance", "latent_bias", "average_bias")
 HEAD_END = 0.1  # the step of the last layer falls to this share
 
 
@@ -182,11 +182,9 @@ class WBlock:
             if (T := getattr(self, name)) is not None:
                 setattr(self, name, self.kind.selected(T, units, columns))
         if units is not None:
-            assert self.variance is not None
-            self.variance = self.variance[units]
             for name in PER_UNIT:
-                T = getattr(self, name)
-                setattr(self, name, None if T is None else T[units])
+                if (T := getattr(self, name)) is not None:
+                    setattr(self, name, T[units])
             self.residuals = None if self.residuals is None else self.residuals.select(units)
             if self.kind.groups > 1:  # depthwise: each channel has moments of its own
                 each = self.kind.n_units // self.kind.groups
