@@ -22,7 +22,7 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.shards import Shards
 from zeroone.nn.backbones import BACKBONES, Backbone, check_image
 from zeroone.nn.heads import make_head
-from zeroone.nn.network import Network
+from zeroone.nn.network import Network, fitting_rows
 from zeroone.nn.network_file import load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
@@ -342,7 +342,7 @@ def _compute(
         callback.on_start(0, 1)
     with replacing(path) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-        batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
+        batches = torch.split(torch.arange(len(inputs)), fitting_rows(network))
         for done, rows in enumerate(batches, start=1):
             X = inputs[rows] if change is None else change(inputs[rows])
             array[rows] = network.features(network.scaling.apply(X)).cpu().numpy()

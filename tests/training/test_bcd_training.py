@@ -139,7 +139,7 @@ def test_the_schedules():
     for k in range(10):
         trainer.update(X, y, torch.Generator())
         if k in (0, 4):
-            windows.append(float(trainer.layers.activations[0].window))
+            windows.append(float(trainer.layers.chain[0].activation.window))
     assert windows == pytest.approx([1.0, 0.8])
     assert trainer.notes()["move"] == 0
     with pytest.raises(ValueError, match="total_steps=10 batches are done"):

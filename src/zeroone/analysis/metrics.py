@@ -62,7 +62,7 @@ def error_rates(
     The ranks of ``team`` score other samples of the same part.
     """
     sums, targets = torch.zeros((), dtype=torch.float64), model.targets
-    size = fitting_rows(model.operators, model.backbone is not None)
+    size = fitting_rows(model)
     with torch.no_grad():
         for rows, known in zip(split_rows(X, size), torch.split(y, size), strict=True):
             V0 = model.scaling.apply(noise.add(rows) if noise else rows)

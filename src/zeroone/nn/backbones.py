@@ -8,6 +8,7 @@ files and records call a backbone ``body``.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from zeroone.utils.checks import InputError, one_of
 
 MakeActivation = Callable[[int], nn.Module]  # of a number of filters
 Build = Callable[[int, MakeActivation], nn.Sequential]
-UNUSED = "num_batches_tracked"  # batch normalisation counts, and nobody asks
 
 
 @dataclass(frozen=True)
@@ -60,31 +60,26 @@ def register_backbone(
 
 
 def _convolutions(
-    channels: int, activation: MakeActivation, filters: Sequence[int], pooled: int, padding: int
+    channels: int, activation: MakeActivation, *, filters: Sequence[int], padding: int
 ) -> nn.Sequential:
-    """Stack 3x3 convolutions, of which the first ``pooled`` are followed by 2x2 pooling."""
+    """Stack 3x3 convolutions, of which the first two are followed by 2x2 pooling."""
     layers: list[nn.Module] = []
     for i, n in enumerate(filters):
         layers += [Convolution(channels, n, 3, padding=padding), activation(n)]
-        if i < pooled:
+        if i < 2:
             layers.append(nn.MaxPool2d(2))
         channels = n
     return nn.Sequential(*layers, nn.Flatten())
 
 
-@register_backbone("tiny", least=4, bits=("conv3x3:16:pad1:max2", "conv3x3:32:pad1:max2"))
-def tiny_backbone(channels: int, activation: MakeActivation) -> nn.Sequential:
-    """3x3 convolutions with 16 and 32 filters, both pooled: 128 features of 8x8."""
-    return _convolutions(channels, activation, (16, 32), pooled=2, padding=1)
-
-
-@register_backbone("small", least=18, bits=("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"))
-def small_backbone(channels: int, activation: MakeActivation) -> nn.Sequential:
-    """3x3 convolutions with 32, 64 and 64 filters, the first two pooled: 576 features of 28x28.
-
-    The backbone that Table 1's parameter counts point to (erratum E8).
-    """
-    return _convolutions(channels, activation, (32, 64, 64), pooled=2, padding=0)
+# 128 features of 8x8.
+register_backbone("tiny", least=4, bits=("conv3x3:16:pad1:max2", "conv3x3:32:pad1:max2"))(
+    partial(_convolutions, filters=(16, 32), padding=1)
+)
+# 576 features of 28x28. The backbone that Table 1's parameter counts point to (erratum E8).
+register_backbone("small", least=18, bits=("conv3x3:32:max2", "conv3x3:64:max2", "conv3x3:64"))(
+    partial(_convolutions, filters=(32, 64, 64), padding=0)
+)
 
 
 class Block(nn.Module):
@@ -152,9 +147,7 @@ class ResNet18(nn.Sequential):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-@register_backbone("resnet18-3x3", augment="crop-flip")
-def _resnet_3x3(channels: int, activation: MakeActivation) -> ResNet18:
-    return ResNet18(channels, activation, stem=3)
+register_backbone("resnet18-3x3", augment="crop-flip")(partial(ResNet18, stem=3))
 
 
 def check_image(name: str, image: Shape | None) -> Shape:
@@ -227,7 +220,8 @@ class Backbone(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a model file."""
-        return {k: T for k, T in self.state_dict().items() if not k.endswith(UNUSED)}
+        state = self.state_dict()  # batch normalisation counts batches, and nobody asks
+        return {name: T for name, T in state.items() if not name.endswith("num_batches_tracked")}
 
     @classmethod
     def rebuild(cls, described: dict[str, Any], tensors: dict[str, Tensor]) -> "Backbone":

@@ -11,13 +11,11 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from zeroone.nn.functional import channels_last
 from zeroone.nn.layers import Layer, LayerPlan, add_stream, build_layers, thresholds_of
 from zeroone.nn.operators import Operator
 from zeroone.nn.pooling import NoPool
-from zeroone.utils.checks import InputError
 
 Linear = nn.Linear | nn.Conv2d
 NORMS = nn.BatchNorm1d | nn.BatchNorm2d
@@ -55,17 +53,6 @@ class ChainLayer(nn.Module):
         if self.training:  # a single sample has no deviation: take that of those before it
             self.norm.train(len(U) > 1)
         return self.activation(self.norm(U)), U
-
-    def as_layer(self, operator: Operator) -> Layer:
-        """Return a layer of a network with this operator; thresholds absorb the normalisation."""
-        layer = Layer(operator, self.pool, self.plan.stream, self.plan.bits)
-        if layer.bits and isinstance(self.norm, NORMS) and not self.norm.affine:
-            deviation, mean = deviations(self.norm), self.norm.running_mean
-            assert mean is not None
-            limits = torch.tensor(thresholds_of(layer.bits)).to(deviation)
-            made = mean.double() + limits[:, None] * deviation
-            layer.thresholds = made.to(operator.weight.dtype)
-        return layer
 
     def _take_thresholds(self, thresholds: Tensor | None) -> None:
         """Set the running statistics so that evaluation compares with a layer's thresholds."""
@@ -136,31 +123,27 @@ class Chain(nn.Module):
             V, U = layer(V, U)
         return V
 
-    @property
-    def activations(self) -> list[nn.Module]:
-        """The activations of the hidden layers, the first one first."""
-        return [layer.activation for layer in self.chain[:-1]]
+    def as_layers(self, state: dict[str, Tensor] | None = None) -> list[Layer]:
+        """Return copies of the layers as a network holds them; thresholds absorb normalisations.
 
-    def as_layers(self) -> list[Layer]:
-        """Return copies of the layers as a network holds them, with the units that are left."""
-        built = self._built([as_matrix(x.linear) for x in self.chain])
-        pairs = zip(self.chain, built, strict=True)
-        return [x.as_layer(layer.operator) for x, layer in pairs]
+        Args:
+            state: a ``state_dict`` with the weights to take, in which units may have left; None
+                for the module's own.
 
-    def layers_of(self, state: dict[str, Tensor]) -> list[Layer]:
-        """Return layers with the weights of a ``state_dict``, in which units may have left."""
-        weights = []
-        for i in range(len(self.chain)):
-            W = state[f"layers.{i}.linear.weight"].flatten(1)
-            bias = state.get(f"layers.{i}.linear.bias")
-            weights.append(W if bias is None else torch.cat([W, bias[:, None]], dim=1))
-        return self._built(weights)
-
-    def _built(self, weights: list[Tensor]) -> list[Layer]:
-        """Return layers with these weights."""
-        pairs = zip(self.chain, weights, strict=True)
-        plans, drawn = [replace(x.plan, units=len(W)) for x, W in pairs], iter(weights)
-        return build_layers(plans, self.shape_in, lambda *_: next(drawn))
+        """
+        own = self.state_dict() if state is None else state
+        weights = [_matrix(own, f"layers.{i}.linear.") for i in range(len(self.layers))]
+        plans = [replace(x.plan, units=len(W)) for x, W in zip(self.chain, weights, strict=True)]
+        drawn = iter(weights)
+        layers = build_layers(plans, self.shape_in, lambda *_: next(drawn))
+        for i, (part, layer) in enumerate(zip(self.chain, layers, strict=True)):
+            if layer.bits and isinstance(part.norm, NORMS) and not part.norm.affine:
+                mean, variance = (own[f"layers.{i}.norm.running_{of}"] for of in ("mean", "var"))
+                deviation = (variance.double() + part.norm.eps).sqrt()
+                limits = torch.tensor(thresholds_of(layer.bits)).to(deviation)
+                made = mean.double() + limits[:, None] * deviation
+                layer.thresholds = made.to(layer.operator.weight.dtype)
+        return layers
 
     @property
     def streams(self) -> list[bool]:
@@ -175,32 +158,9 @@ class Chain(nn.Module):
 
 def as_matrix(linear: Linear) -> Tensor:
     """Return a copy of the weights as an operator holds them, the biases in the last column."""
-    matrix = linear.weight.detach().flatten(1).clone()
-    if linear.bias is None:
-        return matrix
-    return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)
+    return _matrix(linear.state_dict(), "")
 
 
-def with_bias(W: Tensor, linear: Linear) -> Tensor:
-    """Return a matrix with a bias in its last column: 0 if the layer has none."""
-    lacks = W.shape[1] == linear.weight[0].numel()
-    return functional.pad(W, (0, 1)) if lacks else W
-
-
-def deviations(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> Tensor:
-    """Return what a batch normalisation divides each unit by, in evaluation mode."""
-    if norm.running_var is None:
-        raise InputError("it keeps no running statistics.")
-    return (norm.running_var.double() + norm.eps).sqrt()
-
-
-def normalised(W: Tensor, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> Tensor:
-    """Return weights, with a bias, that make the outputs of a batch normalisation."""
-    deviation = deviations(norm)
-    assert norm.running_mean is not None
-    scale = deviation.reciprocal() if norm.weight is None else norm.weight.double() / deviation
-    made = W.double() * scale[:, None]
-    made[:, -1] -= norm.running_mean.double() * scale
-    if norm.bias is not None:
-        made[:, -1] += norm.bias.double()
-    return made.detach().to(W.dtype)
+def _matrix(state: dict[str, Tensor], prefix: str) -> Tensor:
+    matrix, bias = state[f"{prefix}weight"].flatten(1).clone(), state.get(f"{prefix}bias")
+    return matrix if bias is None else torch.cat([matrix, bias[:, None]], dim=1)

@@ -18,17 +18,12 @@ from zeroone.nn.backbones import Backbone
 from zeroone.nn.chain import Chain
 from zeroone.nn.heads import make_head
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import Layer, thresholds_of
+from zeroone.nn.layers import thresholds_of
 from zeroone.nn.network import Network, check_network
 from zeroone.nn.operators import Shape
 from zeroone.nn.sequence import read_layers
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
-
-
-def step_of(layer: Layer) -> Step:
-    """Return the activation of a hidden layer."""
-    return Step(thresholds=thresholds_of(layer.bits))
 
 
 class ZeroOneModule(Chain):
@@ -39,8 +34,11 @@ class ZeroOneModule(Chain):
     scale: Tensor
 
     def __init__(self, network: Network) -> None:
-        backbone = deepcopy(network.backbone)
-        super().__init__(network.layers, step_of, backbone=backbone)
+        super().__init__(
+            network.layers,
+            lambda layer: Step(thresholds=thresholds_of(layer.bits)),
+            backbone=deepcopy(network.backbone),
+        )
         self.register_buffer("centre", network.scaling.centre.clone())
         self.register_buffer("scale", network.scaling.scale.clone())
         self.scaling = network.scaling  # but for the centre and the scale

@@ -15,7 +15,7 @@ ClassLabel = int | float | str | bool
 
 def encode_labels(y: ArrayLike | Tensor, n_samples: int) -> tuple[Tensor, list[ClassLabel]]:
     """Return class numbers from 0, and the sorted labels that they stand for."""
-    labels = _label_vector(y, n_samples)
+    labels = label_vector(y, n_samples)
     if labels.dtype.kind not in "biufU":
         raise InputError(f"labels must be numbers or strings, got dtype {labels.dtype}.")
     if labels.dtype.kind == "f":
@@ -43,7 +43,8 @@ def refuse_continuous(labels: NDArray[Any], what: str) -> None:
         )
 
 
-def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
+def label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
+    """Require a vector of labels, one for each sample."""
     labels = as_array(y)
     listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == "O" else ()
     if len({isinstance(label, str) for label in listed}) > 1:
@@ -57,22 +58,6 @@ def _label_vector(y: ArrayLike | Tensor, n_samples: int) -> NDArray[Any]:
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         return labels.astype(str)
     return labels
-
-
-def encode_known_labels(y: ArrayLike | Tensor, classes: list[ClassLabel], n_samples: int) -> Tensor:
-    """Turn labels into the class numbers of a network; unknown labels become -1.
-
-    Labels that are written alike are one class: 3 in a file of numbers, "3" in a file of text.
-    """
-    labels = _label_vector(y, n_samples)
-    number = {str(label): code for code, label in enumerate(classes)}
-    found = [number.get(str(label), -1) for label in labels.tolist()]
-    if found and max(found) < 0:
-        raise InputError(
-            f"no label is one of the network's classes ({labels[0]!s} is none of "
-            f"{', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})."
-        )
-    return torch.tensor(found, dtype=torch.long)
 
 
 def is_text(labels: Any) -> bool:

@@ -167,7 +167,15 @@ class LayerPlan:
 
     def build(self, shape_in: Shape, below: Layer | None, draw: Draw, bias: bool) -> Layer:
         """Build the layer on samples of a shape, which the layer below gives."""
-        operator = self._operator(shape_in, draw, bias)
+        if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
+            convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
+        columns = fan_in(shape_in, self.kernel)
+        weight = draw(self.units, columns, bias)
+        if weight.shape not in {(self.units, columns), (self.units, columns + bias)}:
+            raise InputError(
+                f"weights of shape {tuple(weight.shape)} do not take samples of shape {shape_in}."
+            )
+        operator = Operator(weight, shape_in, self.kernel, self.stride, self.padding)
         layer = Layer(operator, POOLS[self.pool](self.window), self.stream, self.bits)
         _ = layer.shape_out  # refuses windows that do not fit
         if self.stream:
@@ -185,21 +193,8 @@ class LayerPlan:
                 f"below, to {shape}: it needs the same sides and a multiple of the units."
             )
         if below.bits != self.bits:
-            raise InputError(
-                f"the layers of a stream have the same number of bits, not {below.bits} and "
-                f"{self.bits}."
-            )
-
-    def _operator(self, shape_in: Shape, draw: Draw, bias: bool) -> Operator:
-        if self.kernel:  # before there are weights: those of a huge kernel would fill the memory
-            convolved(shape_in, self.units, self.kernel, self.stride, self.padding)
-        columns = fan_in(shape_in, self.kernel)
-        weight = draw(self.units, columns, bias)
-        if weight.shape not in {(self.units, columns), (self.units, columns + bias)}:
-            raise InputError(
-                f"weights of shape {tuple(weight.shape)} do not take samples of shape {shape_in}."
-            )
-        return Operator(weight, shape_in, self.kernel, self.stride, self.padding)
+            bits = f"{below.bits} and {self.bits}"
+            raise InputError(f"the layers of a stream have the same number of bits, not {bits}.")
 
 
 def outline(name: str, layers: Sequence[str], about: dict[str, Any], backbone: str = "") -> str:

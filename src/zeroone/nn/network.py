@@ -88,8 +88,7 @@ class Network:
     def __repr__(self) -> str:
         """Summarise the layers, the head and the sizes, as torch does for modules."""
         layers = [LayerPlan.of(x).outline(x.operator.shape_in, x.shape_out) for x in self.layers]
-        total = sum(op.weight.numel() for op in self.operators)
-        backbone = ""
+        total, backbone = sum(op.weight.numel() for op in self.operators), ""
         if self.backbone is not None:
             total += sum(p.numel() for p in self.backbone.parameters())
             backbone = f"{self.backbone.name}, {self.backbone.n_features} features"
@@ -197,11 +196,6 @@ class Network:
         return self.head.targets
 
     @property
-    def batch_rows(self) -> int:
-        """How many samples are predicted together."""
-        return fitting_rows(self.operators, self.backbone is not None)
-
-    @property
     def takes_bits(self) -> list[bool]:
         """Whether the inputs of each operator are 0/1."""
         return [i > 0 for i in range(len(self.layers))]
@@ -256,7 +250,7 @@ class Network:
 
     def scores(self, X: ArrayLike | Tensor) -> Tensor:
         """Return the scores U_h of raw inputs, computed batch by batch, on the CPU."""
-        parts = split_rows(self.inputs(X), self.batch_rows)
+        parts = split_rows(self.inputs(X), fitting_rows(self))
         return torch.cat([self.forward(self.scaling.apply(rows)).cpu() for rows in parts])
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[Any]:
@@ -303,13 +297,12 @@ class Network:
         for i, layer in enumerate(self.layers):
             if layer.thresholds is not None:
                 tensors[f"layers.{i}.thresholds"] = layer.thresholds
-        tensors["scaling.centre"] = self.scaling.centre
-        tensors["scaling.scale"] = self.scaling.scale
-        if self.scaling.taken is not None:
-            header["taken"] = self.scaling.taken.tolist()
-        if self.scaling.constant is not None and len(self.scaling.constant):
-            header["constant"] = self.scaling.constant.tolist()
-        ranges = self.scaling.inputs
+        scaling, ranges = self.scaling, self.scaling.inputs
+        tensors |= {"scaling.centre": scaling.centre, "scaling.scale": scaling.scale}
+        if scaling.taken is not None:
+            header["taken"] = scaling.taken.tolist()
+        if scaling.constant is not None and len(scaling.constant):
+            header["constant"] = scaling.constant.tolist()
         if ranges is not None:
             header["bytes"] = ranges.are_bytes
             if not ranges.are_bytes:
@@ -354,8 +347,8 @@ def check_network(network: Any) -> Network:
     return network
 
 
-def fitting_rows(operators: Sequence[Operator], on_backbone: bool) -> int:
-    """Return how many samples fit into memory together."""
-    largest = max(math.prod(op.shape_out) for op in operators)
-    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // largest))
-    return min(rows, BACKBONE_ROWS) if on_backbone else rows
+def fitting_rows(model: Any) -> int:
+    """Return how many samples fit into memory together, of a model with operators."""
+    largest: int = max(math.prod(op.shape_out) for op in model.operators)
+    most = BATCH_ROWS if model.backbone is None else BACKBONE_ROWS
+    return min(most, max(1, BATCH_NUMBERS // largest))

@@ -173,15 +173,12 @@ class Operator:
         n_columns = self.weight.shape[1]
         free = torch.arange(n_columns - self.n_free, n_columns)
         columns = torch.cat([self.columns_of(below), free])
-        self.resize(self.weight[above][:, columns].contiguous(), len(below))
+        self.weight = self.weight[above][:, columns].contiguous()
+        self.shape_in = (len(below), *self.shape_in[1:])
 
     def with_weight(self, weight: Tensor) -> "Operator":
         """Return an operator of the same geometry with other units."""
         return Operator(weight, self.shape_in, self.kernel, self.stride, self.padding)
-
-    def resize(self, weight: Tensor, n_in: int) -> None:
-        """Take other weights, from ``n_in`` units."""
-        self.weight, self.shape_in = weight, (n_in, *self.shape_in[1:])
 
     def as_module(self, convolution: type[nn.Conv2d] = nn.Conv2d) -> nn.Linear | nn.Conv2d:
         """Return a copy as torch's module; ``convolution`` is the class of one that convolves."""

@@ -1,15 +1,15 @@
 """Read the layers of a 0/1 network from a list of torch modules."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from zeroone.nn.chain import as_matrix, normalised, with_bias
-from zeroone.nn.layers import Layer, LayerPlan, build_layers, check_image, naming
-from zeroone.nn.operators import Operator, Shape
-from zeroone.nn.pooling import POOLS, AvgPool, MaxPool, NoPool
+from zeroone.nn.chain import as_matrix
+from zeroone.nn.layers import Layer, LayerPlan, check_image, naming
+from zeroone.nn.operators import Shape
+from zeroone.nn.pooling import AvgPool, MaxPool, NoPool, Pool
 from zeroone.nn.step import Step
 from zeroone.utils.checks import InputError
 
@@ -28,34 +28,29 @@ def read_layers(modules: list[nn.Module], image: Shape | None) -> list[Layer]:
     for i, module in enumerate(modules):
         with naming(f"module {i} ({type(module).__name__})"):
             reader.take(module)
-    if not reader.plans or reader.closed or reader.plans[-1].kernel:
+    if reader.closed or reader.layers[-1].operator.kernel:
         raise InputError("a 0/1 network ends with a linear layer, its scores.")
-    weights = iter(reader.weights)
-    return build_layers(reader.plans, reader.shape_in, lambda *_: next(weights))
+    return reader.layers
 
 
 class _Reader:
     """Takes one module after the other."""
 
     def __init__(self, shape_in: Shape) -> None:
-        self.shape_in = shape_in
-        self.plans: list[LayerPlan] = []
-        self.weights: list[Tensor] = []  # of each layer, as an operator holds them
-        self.linear: nn.Linear | nn.Conv2d | None = None  # the last one
+        self.layers: list[Layer] = []
+        self.shape = shape_in  # of a sample after the last layer
         self.closed = True  # whether a step has ended the last layer
-        self.below: Shape = shape_in  # the shape of a sample that the last layer takes
         self.window = 1  # the side of the windows of bits that are averaged after the last step
 
     def take(self, module: nn.Module) -> None:
         """Add a module."""
         if isinstance(module, nn.Linear | nn.Conv2d):
             self._take_linear(module)
-        elif isinstance(module, nn.MaxPool2d) and self.plans and self.window == 1:
-            # Of bits, too: the step is monotone.
-            self.plans[-1] = _pooled(self.plans[-1], module)
+        elif isinstance(module, nn.MaxPool2d) and self.layers and self.window == 1:
+            self._pool(module)  # of bits, too: the step is monotone
         elif isinstance(module, nn.AvgPool2d) and not self.closed:
-            self.plans[-1] = _pooled(self.plans[-1], module)
-        elif isinstance(module, nn.AvgPool2d | nn.AdaptiveAvgPool2d) and self.plans:
+            self._pool(module)
+        elif isinstance(module, nn.AvgPool2d | nn.AdaptiveAvgPool2d) and self.layers:
             self._average_bits(module)
         elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and not self.closed:
             self._normalise(module)
@@ -67,58 +62,69 @@ class _Reader:
     def _take_linear(self, module: nn.Linear | nn.Conv2d) -> None:
         if not self.closed:
             raise InputError("it follows a layer without a Step between them.")
-        if self.plans:
-            self.below = self._shape
-        weight = as_matrix(module)
+        weight, plan = as_matrix(module), _plan(module)
         if self.window > 1:
-            if not isinstance(module, nn.Linear):
+            if plan.kernel:
                 raise InputError("after an average of bits, a network has linear layers only.")
-            weight = _spread(weight, self.below, self.window)
-        self.plans.append(_plan(module))
-        self.weights.append(weight)
-        self.linear, self.closed, self.window = module, False, 1
+            weight = _spread(weight, self.shape, self.window)
+        with naming(f"layer {len(self.layers) + 1} ({plan})"):
+            layer = plan.build(self.shape, None, lambda *_: weight, bias=True)
+        self.layers.append(layer)
+        self.shape, self.closed, self.window = layer.shape_out, False, 1
 
-    @property
-    def _shape(self) -> Shape:
-        """The shape of a sample's activations after the last layer."""
-        plan = self.plans[-1]
-        geometry = (plan.kernel, plan.stride, plan.padding)
-        with torch.device("meta"):
-            weight = torch.empty(plan.units, 0)
-        with naming(f"layer {len(self.plans)} ({plan})"):
-            shape = Operator(weight, self.below, *geometry).shape_out
-            return POOLS[plan.pool](plan.window).shape_out(shape)
+    def _pool(self, module: nn.MaxPool2d | nn.AvgPool2d) -> None:
+        layer = self.layers[-1]
+        if not isinstance(layer.pool, NoPool):
+            raise InputError("it is a second pooling of the same layer.")
+        layer.pool = _pooling(module)
+        with naming(f"layer {len(self.layers)} ({LayerPlan.of(layer)})"):
+            self.shape = layer.shape_out
 
     def _average_bits(self, module: nn.AvgPool2d | nn.AdaptiveAvgPool2d) -> None:
         """Remember windows of bits: the linear layer above shares its weights in each of them."""
-        shape, window = self._shape, 0
+        window = 0
         if isinstance(module, nn.AvgPool2d):
-            window = _pooled(LayerPlan(1), module).window
-        elif shape[1:] and shape[1] == shape[-1]:
+            window = _pooling(module).size
+        elif self.shape[1:] and self.shape[1] == self.shape[-1]:
             wanted: Any = module.output_size
-            windows, rest = divmod(shape[1], _side(wanted) or shape[1] + 1)
+            windows, rest = divmod(self.shape[1], _side(wanted) or self.shape[1] + 1)
             window = 0 if rest else windows
-        if not window or len(shape) != 3 or self.window > 1:
+        if not window or len(self.shape) != 3 or self.window > 1:
             raise InputError("averages of bits have square windows, side by side.")
         self.window = window
 
     def _normalise(self, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
-        turns = norm.weight is not None and bool((norm.weight < 0).any())
-        if turns and self.plans[-1].pool == MaxPool.kind:
+        """Let weights and biases absorb a normalisation."""
+        layer, mean, variance = self.layers[-1], norm.running_mean, norm.running_var
+        if mean is None or variance is None:
+            raise InputError("it keeps no running statistics.")
+        weight = torch.ones_like(mean) if norm.weight is None else norm.weight
+        if isinstance(layer.pool, MaxPool) and bool((weight < 0).any()):
             raise InputError("a negative weight makes the largest entry the smallest.")
-        assert self.linear is not None
-        self.weights[-1] = normalised(with_bias(self.weights[-1], self.linear), norm)
+        scale = weight.double() / (variance.double() + norm.eps).sqrt()
+        W = _with_bias(layer)
+        made = W.double() * scale[:, None]
+        made[:, -1] -= mean.double() * scale
+        if norm.bias is not None:
+            made[:, -1] += norm.bias.double()
+        layer.operator = layer.operator.with_weight(made.detach().to(W.dtype))
 
     def _close(self, step: Step) -> None:
         """End a layer; the biases absorb thresholds, one unit for each."""
         self.closed = True
-        if step.thresholds == (0.0,):
-            return
-        assert self.linear is not None
-        W = with_bias(self.weights[-1], self.linear)
-        each = W.repeat(len(step.thresholds), 1)
-        each[:, -1] -= torch.tensor(step.thresholds).to(W).repeat_interleave(len(W))
-        self.weights[-1], self.plans[-1] = each, replace(self.plans[-1], units=len(each))
+        if step.thresholds != (0.0,):
+            layer = self.layers[-1]
+            W = _with_bias(layer)
+            each = W.repeat(len(step.thresholds), 1)
+            each[:, -1] -= torch.tensor(step.thresholds).to(W).repeat_interleave(len(W))
+            layer.operator = layer.operator.with_weight(each)
+            self.shape = layer.shape_out
+
+
+def _with_bias(layer: Layer) -> Tensor:
+    """Return a layer's weights with a bias in the last column: 0 if it has none."""
+    op = layer.operator
+    return op.weight if op.bias else functional.pad(op.weight, (0, 1))
 
 
 def _spread(W: Tensor, shape: Shape, window: int) -> Tensor:
@@ -152,17 +158,14 @@ def _plan(module: nn.Linear | nn.Conv2d) -> LayerPlan:
     return LayerPlan(module.out_channels, kernel, stride, padding)
 
 
-def _pooled(plan: LayerPlan, module: nn.MaxPool2d | nn.AvgPool2d) -> LayerPlan:
-    """Add torch's pooling to a plan, or refuse windows that 0/1 networks do not have."""
-    if plan.pool != NoPool.kind:
-        raise InputError("it is a second pooling of the same layer.")
+def _pooling(module: nn.MaxPool2d | nn.AvgPool2d) -> Pool:
+    """Read torch's pooling, or refuse windows that 0/1 networks do not have."""
     size = _side(module.kernel_size)
     plain = _side(module.stride) == size and _side(module.padding) == 0 and not module.ceil_mode
     plain = plain and _side(getattr(module, "dilation", 1)) == 1
     if not plain or size is None or getattr(module, "divisor_override", None):
         raise InputError("poolings of 0/1 networks have square windows, side by side.")
-    kind = MaxPool.kind if isinstance(module, nn.MaxPool2d) else AvgPool.kind
-    return replace(plan, pool=kind, window=size)
+    return MaxPool(size) if isinstance(module, nn.MaxPool2d) else AvgPool(size)
 
 
 def _side(size: int | tuple[int, ...]) -> int | None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from zeroone.nn.functional import compare
 from zeroone.utils.checks import InputError, one_of
 
-Thresholds = tuple[tuple[float, ...], int]  # and the axis of units
+How = tuple[str, tuple[float, ...], int]  # the U rule, the thresholds, the axis of units
 URule = Callable[[Tensor, Tensor, Tensor], Tensor]
 U_RULES: dict[str, URule] = {}
 
@@ -74,15 +74,13 @@ class _StepFunction(torch.autograd.Function):
     """Bits forward; backward minus the U block's residual in place of a derivative."""
 
     @staticmethod
-    def forward(
-        ctx: Any, U: Tensor, scale: Tensor, window: Tensor, rule: str, thresholds: Thresholds
-    ) -> Tensor:
+    def forward(ctx: Any, U: Tensor, scale: Tensor, window: Tensor, how: How) -> Tensor:
         ctx.save_for_backward(U, scale, window)
-        ctx.rule, ctx.thresholds, ctx.dim = rule, *thresholds
-        return compare(U, *thresholds)
+        ctx.rule, ctx.thresholds, ctx.dim = how
+        return compare(U, ctx.thresholds, ctx.dim)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         U, scale, window = ctx.saved_tensors
         parts = grads[0].chunk(len(ctx.thresholds), ctx.dim)
         normalised = len(ctx.thresholds) > 1 and scale.ndim == 0  # then the scale is 1
@@ -94,7 +92,7 @@ class _StepFunction(torch.autograd.Function):
         total = residuals[0]
         for residual in residuals[1:]:  # those of a unit's bits add up
             total = total.add_(residual)
-        return total, None, None, None, None
+        return total, None, None, None
 
 
 def _passed(
@@ -119,22 +117,21 @@ def _inside(grad: Tensor, threshold: float, *, U: Tensor, reach: Tensor) -> Tens
 
 
 def step(
-    U: Tensor, window: float | Tensor = 1.0, scale: float | Tensor = 1.0, rule: str = "expected"
-) -> Tensor:
-    """Return 1 where u > 0, else 0; residuals pass back where |u| <= window * scale."""
-    return _step(U, window, scale, rule, ((0.0,), 1))
-
-
-def _step(
     U: Tensor,
-    window: float | Tensor,
-    scale: float | Tensor,
-    rule: str,
-    thresholds: Thresholds,
+    window: float | Tensor = 1.0,
+    scale: float | Tensor = 1.0,
+    rule: str = "expected",
+    *,
+    thresholds: Sequence[float] = (0.0,),
+    dim: int = 1,
 ) -> Tensor:
-    scale = torch.as_tensor(scale, dtype=U.dtype, device=U.device)
-    window = torch.as_tensor(window, dtype=U.dtype, device=U.device)
-    bits: Tensor = _StepFunction.apply(U, scale, window, rule, thresholds)  # type: ignore[no-untyped-call]
+    """Return 1 where u > 0, else 0; residuals pass back where |u| <= window * scale.
+
+    ``thresholds`` and the axis of units, ``dim``, are those of ``Step``.
+    """
+    window, scale = (torch.as_tensor(T, dtype=U.dtype, device=U.device) for T in (window, scale))
+    how = (rule, tuple(thresholds), dim)
+    bits: Tensor = _StepFunction.apply(U, scale, window, how)  # type: ignore[no-untyped-call]
     return bits
 
 
@@ -186,7 +183,7 @@ class Step(nn.Module):
         if not (torch.is_grad_enabled() and U.requires_grad):
             return compare(U, self.thresholds, self.dim)
         scale = self.along_units(self.scale, U) if self.scale.ndim else self.scale
-        return _step(U, self.window, scale, self.rule, (self.thresholds, self.dim))
+        return step(U, self.window, scale, self.rule, thresholds=self.thresholds, dim=self.dim)
 
     def along_units(self, values: Tensor, U: Tensor) -> Tensor:
         """Shape one value for each unit so that it meets the units of U."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zeroone.nn.functional import classes_ahead, classify
 from zeroone.nn.inputs import as_array
-from zeroone.nn.labels import ClassLabel, encode_known_labels, encode_labels
+from zeroone.nn.labels import ClassLabel, encode_labels, label_vector
 from zeroone.nn.operators import Operator
 from zeroone.utils.checks import InputError
 
@@ -111,8 +111,19 @@ class Classes(Targets):
     def encode_known(
         self, y: ArrayLike | Tensor, classes: list[ClassLabel], n_samples: int
     ) -> Tensor:
-        """Return class numbers, -1 for labels that the network does not know."""
-        return encode_known_labels(y, classes, n_samples)
+        """Return class numbers, -1 for labels that the network does not know.
+
+        Labels that are written alike are one class: 3 in a file of numbers, "3" in a file of text.
+        """
+        labels = label_vector(y, n_samples)
+        number = {str(label): code for code, label in enumerate(classes)}
+        found = [number.get(str(label), -1) for label in labels.tolist()]
+        if found and max(found) < 0:
+            raise InputError(
+                f"no label is one of the network's classes ({labels[0]!s} is none of "
+                f"{', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})."
+            )
+        return torch.tensor(found, dtype=torch.long)
 
     def strata(self, y: Tensor) -> Tensor:
         """Return the class numbers."""

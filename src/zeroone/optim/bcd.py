@@ -25,7 +25,6 @@ from torch.optim import Optimizer
 from zeroone.nn.step import Step
 from zeroone.optim.groups import (
     Group,
-    check_group,
     default_damping,
     find_layers,
     inner_model,
@@ -150,8 +149,6 @@ class BCD(Optimizer):
     def _take_groups(self) -> None:
         """Check the groups, and tell each W block its settings: those of its weights."""
         self.param_groups = [Group(group) for group in self.param_groups]
-        for group in self.param_groups:
-            check_group(group)
         groups = {p: group for group in self.param_groups for p in group["params"]}
         for block in self.blocks.values():
             block.group = groups[block.kind.weight]
@@ -196,10 +193,8 @@ class BCD(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every W block from the gradients of the last backward pass."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         if self.k == self.total_steps:
             raise InputError(f"total_steps={self.total_steps} batches are done.")
         if all(p.grad is None for group in self.param_groups for p in group["params"]):
@@ -220,9 +215,8 @@ class BCD(Optimizer):
     def _prepare(self) -> None:
         """Observe the next batch, if it is due."""
         due = self.k in EARLY or self.k % OBSERVE_EVERY == 0
-        if self.removal is not None:  # removal costs need fresh moments
-            due = due or self.removal.due(self.k + 1)
-        if due and self.k != self.total_steps:
+        pruned = self.removal is not None and self.removal.due(self.k + 1)  # needs fresh moments
+        if (due or pruned) and self.k != self.total_steps:
             self.observer.attach(balance=self.balance and self.k == 0)
         else:
             self.observer.detach()
@@ -230,12 +224,11 @@ class BCD(Optimizer):
     def _take_in(self) -> None:
         """Update the W blocks and the windows from the batch that the observer saw."""
         self._check_seen()
-        hidden = self.observer.below_a_step()
         for name, seen in self.observer.seen.items():
             if seen.count == 0:
                 raise InputError(f"a batch without samples reached {name}: skip it.")
             block = self.blocks[name]
-            block.hidden |= name in hidden
+            block.hidden |= name in self.observer.hidden
             if seen.count == 1 and block.hidden and self.k == 0:
                 warnings.warn(
                     "BCD sizes its steps by the spread of units in a batch: batches of one sample "

@@ -10,14 +10,14 @@ is refused.
 Torch-Pruning reads the same dependencies from autograd's graph, with a rule for each operation.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from zeroone.nn.step import Step
 from zeroone.optim.layers import ConvKind, LayerKind
@@ -27,6 +27,8 @@ from zeroone.utils.checks import InputError
 KEEPS_UNITS_APART = (Step, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.PReLU, nn.Identity)
 INPUT, NONE = -2, -1
 TINY = 1e-9  # what arrives and is less than this counts as nothing
+Layers = dict[str, LayerKind]
+Arrivals = tuple[dict[str, Tensor], list[Tensor]]  # at columns and channels; the outputs
 
 
 @dataclass
@@ -42,51 +44,40 @@ class UnitGraph:
     columns: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass
-class _Arrivals:
-    """What a probe delivers: to columns of layers, to channels in between, and as outputs."""
-
-    columns: dict[str, Tensor] = field(default_factory=dict)
-    outputs: list[Tensor] = field(default_factory=list)
-
-    def take(self, name: str, values: Tensor) -> None:
-        """Add one value for each column; of several calls of a module, the larger ones count."""
-        values = values.double().cpu()
-        before = self.columns.get(name, values)
-        self.columns[name] = torch.maximum(before, values)
-
-
-def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> UnitGraph:
+def unit_graph(model: nn.Module, layers: Layers, inputs: Any) -> UnitGraph:
     """Probe a model with example inputs (args, kwargs) of its forward pass."""
-    prober, first = _Prober(model, layers, inputs), 0
+    probe, first = partial(_probe, model, layers, inputs), 0
+    constants, with_inputs = probe(), probe(fill=1.0)[0]
     numbers: dict[str, Tensor] = {}  # of each layer's units
     owners: dict[str, list[Tensor]] = {}  # the units that arrive at a place, by probe
     fixed: list[Tensor] = []  # units that must stay
     for name, kind in layers.items():
         own = numbers[name] = torch.arange(first, first + kind.n_units)
         first += len(own)
-        found, reach_output = prober.units_at(name)
+        found, reach_output = _follow(name, probe(name), probe(name, number=True), constants)
+        arrived = torch.cat([own[:0], *(found[place] for place in layers if place in found)])
         if reach_output:
             fixed.append(own)
-        else:
-            _check_arrivals(name, len(own), [found[place] for place in layers if place in found])
+        elif len(own) > int((torch.unique(arrived) >= 0).sum()):  # a probe does not show their use
+            raise InputError(
+                f"keep and lam cannot follow the units of {name!r}: some reach no other layer."
+            )
         for place, unit in found.items():
             owners.setdefault(place, []).append(torch.where(unit >= 0, unit + own[0], NONE))
-    ties = list(owners.values())
+    ties = [torch.stack(units) for units in owners.values()]
     for name, kind in layers.items():
         if kind.groups > 1:
             tied, stay = _follow_groups(kind, numbers[name], owners.get(name, []))
-            ties.append(tied)
+            ties.append(torch.stack(tied))
             fixed += stay
-    label = torch.arange(first)
-    _tie(label, ties)
-    graph, inputs_at = UnitGraph(), prober.inputs_at()
-    for place, owner in owners.items():
-        merged = torch.stack(owner).amax(dim=0)
-        labels = torch.where(merged >= 0, label[merged.clamp_min(0)], NONE)
-        shared = inputs_at[place] | (prober.blank.columns[place] != 0)
+    label, graph = _tied(first, ties), UnitGraph()
+    for place, units in owners.items():
+        owner, constant = torch.stack(units).amax(dim=0), constants[0][place]
+        from_inputs = (with_inputs[place] - constant).abs() > TINY
+        labels = torch.where(owner >= 0, label[owner.clamp_min(0)], NONE)
+        shared = from_inputs | (constant != 0)
         fixed.append(labels[shared & (labels >= 0)])  # they are added to inputs or to a constant
-        graph.columns[place] = torch.where(inputs_at[place] & (labels < 0), INPUT, labels)
+        graph.columns[place] = torch.where(from_inputs & (labels < 0), INPUT, labels)
     stays = torch.zeros(len(label), dtype=torch.bool)
     stays[label[torch.cat([*fixed, label[:0]])]] = True
     for name, own in numbers.items():
@@ -94,13 +85,24 @@ def unit_graph(model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> U
     return graph
 
 
-def _check_arrivals(name: str, n_units: int, found: list[Tensor]) -> None:
-    """Refuse units that arrive nowhere: a probe does not show how they are used."""
-    arrived = torch.cat([*found, torch.empty(0, dtype=torch.long)])
-    if not bool(torch.isin(torch.arange(n_units), arrived).all()):
-        raise InputError(
-            f"keep and lam cannot follow the units of {name!r}: some reach no other layer."
-        )
+def _follow(
+    name: str, ones: Arrivals, numbers: Arrivals, constants: Arrivals
+) -> tuple[dict[str, Tensor], bool]:
+    """Find which of a layer's units arrive at each place, and whether they reach an output."""
+    found = {}
+    for place, constant in constants[0].items():
+        size, value = ones[0][place] - constant, numbers[0][place] - constant
+        there = size.abs() > TINY
+        ratio = torch.where(there, value / torch.where(there, size, 1), 0.0)
+        number = ratio.round().long()
+        if bool((ratio - number).abs().amax() > 0.05) or bool((number < 0).any()):
+            raise InputError(
+                f"keep and lam cannot follow the units of {name!r} to {place!r}: something in "
+                f"between mixes them."
+            )
+        found[place] = number - 1  # NONE where there was 0
+    outputs = zip(numbers[1], constants[1], strict=True)
+    return found, any(not torch.equal(*both) for both in outputs)
 
 
 def _follow_groups(
@@ -112,106 +114,74 @@ def _follow_groups(
     """
     if not (isinstance(kind, ConvKind) and kind.groups == kind.module.in_channels):
         return [own], [own, *(owner[owner >= 0] for owner in owners)]
-    tied, from_units = [own], torch.zeros(len(own), dtype=torch.bool)
-    for owner in owners:
-        of_channel = owner.reshape(kind.groups, -1)[:, 0]
-        tied.append(of_channel.repeat_interleave(len(own) // kind.groups))
-        from_units |= tied[-1] >= 0
-    return tied, [own[~from_units]]  # channels of the inputs stay
+    each = len(own) // kind.groups
+    tied = [owner.reshape(kind.groups, -1)[:, 0].repeat_interleave(each) for owner in owners]
+    of_inputs = torch.stack([*tied, torch.full_like(own, NONE)]).amax(dim=0) < 0
+    return [own, *tied], [own[of_inputs]]  # channels of the inputs stay
 
 
-def _tie(label: Tensor, places: list[list[Tensor]]) -> None:
-    """Give units that arrive at the same place the same label, the smallest."""
+def _tied(n: int, places: list[Tensor]) -> Tensor:
+    """Label n units: those that arrive at the same entry of a place get the smallest number."""
+    label = torch.arange(n)
     while True:
         before = label.clone()
-        for found in places:
-            first = found[0]  # the first unit at each entry
-            for a in found[1:]:
-                both = (first >= 0) & (a >= 0)
-                for x, y in ((first, a), (a, first)):
-                    ours, theirs = label[x[both]], label[y[both]]
-                    label.scatter_reduce_(0, x[both], theirs, "amin")
-                    label.scatter_reduce_(0, ours, theirs, "amin")
-                first = torch.where(first >= 0, first, a)
-        label.copy_(label[label])
+        for units in places:  # (probes, entries)
+            there = units >= 0
+            least = torch.where(there, label[units.clamp_min(0)], n).amin(dim=0).expand_as(units)
+            label.scatter_reduce_(0, units[there], least[there], "amin")
         if torch.equal(before, label):
-            return
+            return label
 
 
-class _Prober:
-    """Runs a model with numbers of units in place of one layer's outputs."""
+def _probe(
+    model: nn.Module,
+    layers: Layers,
+    inputs: Any,
+    name: str = "",
+    *,
+    number: bool = False,
+    fill: float = 0.0,
+) -> Arrivals:
+    """Run a model whose layers give 0, but for one: 1 for all of its units, or their numbers.
 
-    def __init__(self, model: nn.Module, layers: dict[str, LayerKind], inputs: Any) -> None:
-        self.model, self.layers, self.inputs = model, layers, inputs
-        self.blank = self._forward("", number=False)  # all layers and inputs are 0: constants
+    Of several calls of a module, the larger values count. ``fill`` is what the inputs hold.
+    """
+    columns: dict[str, Tensor] = {}
 
-    def units_at(self, name: str) -> tuple[dict[str, Tensor], bool]:
-        """Find which of a layer's units arrive at each place, and whether they reach an output."""
-        ones, numbers = self._forward(name, number=False), self._forward(name, number=True)
-        found = {}
-        for place, without in self.blank.columns.items():
-            size, value = ones.columns[place] - without, numbers.columns[place] - without
-            there = size.abs() > TINY
-            ratio = torch.where(there, value / torch.where(there, size, 1), 0.0)
-            number = ratio.round().long()
-            if bool((ratio - number).abs().amax() > 0.05) or bool((number < 0).any()):
-                raise InputError(
-                    f"keep and lam cannot follow the units of {name!r} to {place!r}: something "
-                    f"in between mixes them."
-                )
-            found[place] = number - 1  # NONE where there was 0
-        both = zip(numbers.outputs, self.blank.outputs, strict=True)
-        return found, any(not torch.equal(*outputs) for outputs in both)
+    def take(place: str, values: Tensor) -> None:
+        values = values.double().cpu()
+        columns[place] = torch.maximum(columns.get(place, values), values)
 
-    def inputs_at(self) -> dict[str, Tensor]:
-        """Tell where the model's inputs arrive."""
-        ones = self._forward(None, number=False).columns
-        return {name: (ones[name] - T).abs() > TINY for name, T in self.blank.columns.items()}
+    def at_layer(
+        place: str, kind: LayerKind, _module: nn.Module, args: Any, kwargs: Any, output: Tensor
+    ) -> Tensor:
+        x = first_input(args, kwargs)
+        if x.is_floating_point():
+            take(place, kind.columns_of(x))
+        if place != name:
+            return torch.zeros_like(output)
+        return _numbered(output, kind.unit_dim, number)
 
-    def _forward(self, name: str | None, *, number: bool) -> _Arrivals:
-        """Probe with each unit's number, or with 1 for all units; "" stands for no layer."""
-        arrivals = _Arrivals()
+    def between(place: str, module: nn.Module, args: Any, kwargs: Any, _output: Tensor) -> Tensor:
+        x = first_input(args, kwargs)
+        dim = getattr(module, "dim", 1)
+        take(place, x.movedim(dim, 0).flatten(1).amax(dim=1))
+        return torch.cat([x] * len(getattr(module, "thresholds", (0.0,))), dim)  # bits of a unit
 
-        def at_layer(own: str, kind: LayerKind) -> Callable[..., Tensor]:
-            def hook(_module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-                x = first_input(args, kwargs)
-                if x.is_floating_point():
-                    arrivals.take(own, kind.columns_of(x))
-                if own == name:
-                    return _numbered(output, kind.unit_dim, number)
-                return torch.zeros_like(output)
-
-            return hook
-
-        def between(own: str) -> Callable[..., Tensor]:
-            def hook(module: nn.Module, args: Any, kwargs: Any, _output: Tensor) -> Any:
-                x = first_input(args, kwargs)
-                dim = getattr(module, "dim", 1)
-                arrivals.take(own, x.movedim(dim, 0).flatten(1).amax(dim=1))
-                bits = len(getattr(module, "thresholds", (0.0,)))  # that each unit gives
-                return torch.cat([x] * bits, dim) if bits > 1 else x
-
-            return hook
-
-        hooks = [
-            kind.module.register_forward_hook(at_layer(own, kind), with_kwargs=True)
-            for own, kind in self.layers.items()
-        ] + [
-            module.register_forward_hook(between(own), with_kwargs=True)
-            for own, module in self.model.named_modules()
-            if isinstance(module, KEEPS_UNITS_APART)
-        ]
-        args, kwargs = self.inputs
-        fill = torch.ones_like if name is None else torch.zeros_like
-        given, named = tree_map(lambda v: fill(v) if _is_float(v) else v, (args, kwargs))
-        try:
-            with torch.no_grad(), evaluating(self.model):
-                output = self.model(*given, **named)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        arrivals.outputs = [leaf for leaf in tree_leaves(output) if _is_float(leaf)]
-        return arrivals
+    given, named = tree_map_only(
+        Tensor, lambda T: torch.full_like(T, fill) if T.is_floating_point() else T, inputs
+    )
+    with ExitStack() as undo, torch.no_grad():
+        for place, kind in layers.items():
+            hook = partial(at_layer, place, kind)
+            undo.enter_context(kind.module.register_forward_hook(hook, with_kwargs=True))
+        for place, module in model.named_modules():
+            undo.callback(setattr, module, "training", module.training)
+            if isinstance(module, KEEPS_UNITS_APART):
+                hook = partial(between, place)
+                undo.enter_context(module.register_forward_hook(hook, with_kwargs=True))
+        leaves = tree_leaves(model.eval()(*given, **named))
+    return columns, [T for T in leaves if isinstance(T, Tensor) and T.is_floating_point()]
 
 
 def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
@@ -220,19 +190,3 @@ def _numbered(output: Tensor, dim: int, number: bool) -> Tensor:
     n = by_unit.shape[-1]
     values = torch.arange(1, n + 1) if number else torch.ones(n)
     return values.to(output).expand_as(by_unit).movedim(-1, dim)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode, then restore each module's own mode."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

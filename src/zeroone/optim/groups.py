@@ -14,12 +14,16 @@ LOG = logging.getLogger("zeroone")
 NEVER_CALLED = nn.modules.linear.NonDynamicallyQuantizableLinear  # attention reads its weights
 RATES = ("lr", "initial_lr")  # which schedulers look for
 SETTINGS = ("move", "momentum", "head_step", "damping", "weights", "density")  # of a group
+NUMBERS = {"move": not_negative, "head_step": not_negative, "damping": positive}
 # The default damping by the number of batches. It regularises, so long trainings need more.
 SHORT, LONG = (1000, 0.01), (2000, 0.04)
 
 
 class Group(dict[str, Any]):
     """A group of parameters with its settings, which are checked; it has no learning rate."""
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        super().__init__(checked(group))
 
     def __missing__(self, key: str) -> Any:
         if key in RATES:
@@ -32,20 +36,38 @@ class Group(dict[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         if key in RATES:
             self.__missing__(key)
-        changed = {**self, key: value}
-        check_group(changed)
-        super().__setitem__(key, changed[key])
+        self.update(checked({**self, key: value}))
+
+
+def checked(group: dict[str, Any]) -> dict[str, Any]:
+    """Check a group's settings."""
+    for key in group.keys() - {"params", "param_names", "adam", *SETTINGS}:
+        raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
+    check_weights(group["weights"], group["density"])
+    numbers = {name: check(name, group[name]) for name, check in NUMBERS.items()}
+    return {**group, **numbers, "momentum": check_momentum(group["momentum"])}
+
+
+def check_momentum(momentum: float) -> float:
+    """Check the weight of the past in an average of gradients."""
+    if share("momentum", momentum) == 1:
+        raise InputError(f"momentum must be below 1, got {momentum!r}.")
+    return float(momentum)
+
+
+def check_weights(weights: str, density: float) -> None:
+    """Check which values the weights may have, and how many of them differ from 0."""
+    one_of("weights", weights, WEIGHTS)
+    if share("density", density) == 0 or (density < 1 and weights != "ternary"):
+        raise InputError("density must be above 0, and needs weights='ternary' if it is below 1.")
 
 
 def inner_model(model: nn.Module) -> nn.Module:
     """Unwrap a compiled or a DistributedDataParallel model."""
-    while True:
-        wrapped = getattr(model, "_orig_mod", None)
-        if wrapped is None and isinstance(model, nn.parallel.DistributedDataParallel):
-            wrapped = model.module
-        if wrapped is None:
-            return model
-        model = wrapped
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return inner_model(model.module)
+    compiled = getattr(model, "_orig_mod", None)
+    return model if compiled is None else inner_model(compiled)
 
 
 def find_layers(model: nn.Module) -> dict[str, LayerKind]:
@@ -67,31 +89,6 @@ def find_layers(model: nn.Module) -> dict[str, LayerKind]:
     return found
 
 
-def check_group(group: dict[str, Any]) -> None:
-    """Check a group's settings."""
-    for key in group.keys() - {"params", "param_names", "adam", *SETTINGS}:
-        raise InputError(f"a group has no setting {key!r}, only {', '.join(SETTINGS)}.")
-    for name in ("move", "head_step"):
-        dict.__setitem__(group, name, float(not_negative(name, group[name])))
-    dict.__setitem__(group, "damping", float(positive("damping", group["damping"])))
-    dict.__setitem__(group, "momentum", check_momentum(group["momentum"]))
-    check_weights(group["weights"], group["density"])
-
-
-def check_momentum(momentum: float) -> float:
-    """Check the weight of the past in an average of gradients."""
-    if share("momentum", momentum) == 1:
-        raise InputError(f"momentum must be below 1, got {momentum!r}.")
-    return float(momentum)
-
-
-def check_weights(weights: str, density: float) -> None:
-    """Check which values the weights may have, and how many of them differ from 0."""
-    one_of("weights", weights, WEIGHTS)
-    if share("density", density) == 0 or (density < 1 and weights != "ternary"):
-        raise InputError("density must be above 0, and needs weights='ternary' if it is below 1.")
-
-
 def sort_parameters(
     model: nn.Module, layers: dict[str, LayerKind], given: list[dict[str, Any]], *, strict: bool
 ) -> list[dict[str, Any]]:
@@ -99,12 +96,11 @@ def sort_parameters(
     for name, p in model.named_parameters():
         if not p.is_floating_point():
             raise InputError(f"{name} is {p.dtype}: BCD trains real floating point numbers.")
-    trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
-    for p, name in trained.items():
-        if p.dtype not in (torch.float32, torch.float64):
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"{name} is {p.dtype}: BCD trains float32 and float64; for bfloat16, use autocast."
             )
+    trained = {p: name for name, p in model.named_parameters() if p.requires_grad}
     both = [p for kind in layers.values() for p in (kind.weight, kind.bias)]
     blocks = {p: trained[p] for p in both if p is not None and p in trained}
     rest = [p for p in trained if p not in blocks]
@@ -112,8 +108,8 @@ def sort_parameters(
     for group in given:
         if not isinstance(group, dict) or "params" not in group:
             raise InputError("each of the groups is a dict of params and their settings.")
-        params = group["params"]
-        params = [params] if isinstance(params, Tensor) else list(params)
+        one = isinstance(group["params"], Tensor)
+        params = [group["params"]] if one else list(group["params"])
         for p in params:
             if blocks.pop(p, None) is None:
                 name = trained.get(p, "a parameter")

@@ -43,14 +43,18 @@ def layer_kind(module: nn.Module) -> "LayerKind | None":
     return None
 
 
-def some_rows(each: int, numbers: Tensor, total: int) -> Tensor:
-    """Pick some rows of samples with ``each`` rows, scattered over their positions.
+def some_vectors(T: Tensor, dim: int, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Pick about ``ROWS`` of the vectors along an axis, scattered over all other axes.
 
-    See ``LayerKind.rows`` for ``numbers`` and ``total``.
+    See ``LayerKind.rows`` for the rest.
     """
+    vectors = T.movedim(dim, -1)
+    each = math.prod(vectors.shape[1:-1])
     of_rows = (numbers[:, None] * each + torch.arange(each)).flatten()
     share = min(1.0, ROWS / max(1, total * each))
-    return (of_rows * SCATTER % 2**32 < share * 2**32).nonzero().flatten()
+    picked = (of_rows * SCATTER % 2**32 < share * 2**32).nonzero().flatten()
+    at = torch.unravel_index(picked, vectors.shape[:-1])
+    return vectors[tuple(i.to(T.device) for i in at)][None], picked // max(1, each)
 
 
 class LayerKind(ABC):
@@ -109,12 +113,7 @@ class LayerKind(ABC):
 
     def residual_rows(self, residual: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
         """Pick about ``ROWS`` of the units' residuals: (1, rows, units); see ``rows``."""
-        by_unit = residual.movedim(self.unit_dim, -1)
-        each = math.prod(by_unit.shape[1:-1])
-        picked = some_rows(each, numbers, total)
-        at = torch.unravel_index(picked, by_unit.shape[:-1])
-        index = tuple(i.to(residual.device) for i in at)
-        return by_unit[index][None], picked // max(1, each)
+        return some_vectors(residual, self.unit_dim, numbers, total)
 
     def selected(self, weight: Tensor, units: Tensor | None, columns: Tensor | None) -> Tensor:
         """Copy some units and columns of the weights, or of a tensor of their shape."""
@@ -142,10 +141,7 @@ class LinearKind(LayerKind):
         return weight[None]
 
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:  # noqa: D102
-        flat = x.reshape(-1, x.shape[-1])
-        each = len(flat) // max(1, len(x))
-        picked = some_rows(each, numbers, total)
-        return flat[picked.to(x.device)][None], picked // max(1, each)
+        return some_vectors(x, -1, numbers, total)
 
     def tell_sizes(self) -> None:  # noqa: D102
         self.module.out_features, self.module.in_features = self.weight.shape

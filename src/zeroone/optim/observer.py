@@ -4,8 +4,9 @@ Hooks are attached for observed batches only. All other batches run as they woul
 compiled or not.
 """
 
+import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,24 +21,13 @@ Value = TypeVar("Value")
 SCALE_MEMORY = 0.9  # the weight of the past in a unit's running variance
 APART = 0.5  # the initial spread of thresholds, relative to the units' scales
 CONSTANT = 1e-12  # a unit with no more variance than this counts as constant
-# Operations in autograd's graph that pass on a common shift of all of a unit's entries.
-SHIFTED = (
-    "MaxPool",
-    "AvgPool",
-    "AdaptiveAvgPool",
-    "AdaptiveMaxPool",
-    "MeanBackward",
-    "AddBackward",
-    "ViewBackward",
-    "ReshapeAlias",
-    "UnsafeView",
-    "Permute",
-    "Transpose",
-    "Clone",
-    "ToCopy",
-    "Squeeze",
-    "Unsqueeze",
+# Operations in autograd's graph that pass on a common shift of all of a unit's entries: poolings,
+# means, sums and changes of shape. A product with a number passes on a multiple of it.
+SHIFTED = re.compile(
+    "MaxPool|AvgPool|AdaptiveAvgPool|AdaptiveMaxPool|MeanBackward|AddBackward|ViewBackward|"
+    "ReshapeAlias|UnsafeView|Permute|Transpose|Clone|ToCopy|Squeeze|Unsqueeze"
 )
+SCALED = "MulBackward0"
 
 
 @dataclass
@@ -47,14 +37,13 @@ class Seen:
     rows: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)  # of the rows, if samples have weights
     residuals: list[Tensor] = field(default_factory=list)  # this rank's rows, for all units
-    nodes: list[Any] = field(default_factory=list)  # its outputs in autograd's graph
-    sums: Tensor | None = None  # of each unit's outputs and of their squares
+    sums: Tensor | float = 0.0  # of each unit's outputs and of their squares
     count: float = 0.0
 
     @property
     def variance(self) -> Tensor:
         """Of each unit's outputs."""
-        assert self.sums is not None
+        assert isinstance(self.sums, Tensor)
         return unit_moments(self.sums, self.count)[1]
 
 
@@ -65,119 +54,107 @@ class Observer:
         self, model: nn.Module, layers: dict[str, LayerKind], steps: dict[str, Step]
     ) -> None:
         self.model, self.layers, self.steps = model, layers, steps  # the model as it is called
-        self.seen: dict[str, Seen] = {}
-        self._step_nodes: list[Any] = []
-        self._widths: dict[str, int] = {}  # the number of units that each Step saw in this batch
-        self._handles: list[Any] = []
-        self._balanced: set[str] | None = None  # steps whose thresholds the first batch has set
-        self._placed: set[str] = set()  # layers below those
-        self._shifts: dict[Any, Tensor] = {}  # subtracted from biases, by the outputs' nodes
         # For the next batch: the samples' weights and their places in the batch of all ranks.
         self.sample_weight: Tensor | None = None
         self.places: Tensor | None = None
+        self._undo = ExitStack()
+        self.detach()
 
-    @property
-    def attached(self) -> bool:
-        """Whether the next batch is observed."""
-        return bool(self._handles)
+    def detach(self) -> None:
+        """Remove all hooks and discard what was seen."""
+        self._undo.close()
+        self.attached = False
+        self.seen: dict[str, Seen] = {}
+        self.hidden: set[str] = set()  # layers whose outputs reach a Step
+        self._widths: dict[str, int] = {}  # the number of units that each Step saw
+        self._unbalanced: set[str] = set()  # steps whose thresholds this batch has yet to set
+        # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
+        # since, and those that some Step has been seen to depend on.
+        self._layer_of: dict[Any, str] = {}
+        self._shifts: dict[Any, Tensor] = {}
+        self._walked: set[Any] = set()
 
     def attach(self, *, balance: bool = False) -> None:
         """Start to observe; ``balance`` sets the thresholds from this batch."""
         self.detach()
-        self._balanced, self._placed, self._shifts = (set() if balance else None), set(), {}
+        self.attached = True
+        self._unbalanced = set(self.steps if balance else ())
+        # Plain functions: a copy of the model copies its hooks, and with a method the observer.
         for name, kind in self.layers.items():
-            hook = self._layer_hook(name, kind)
-            self._handles.append(kind.module.register_forward_hook(hook, with_kwargs=True))
-        for name, module in self.steps.items():
-            hook = self._step_hook(name)
-            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            look: Any = lambda *call, name=name: self._see_layer(name, *call)  # noqa: E731
+            self._undo.enter_context(kind.module.register_forward_hook(look, with_kwargs=True))
+        for name, step in self.steps.items():
+            look = lambda *call, name=name: self._see_step(name, *call)  # noqa: E731
+            self._undo.enter_context(step.register_forward_pre_hook(look, with_kwargs=True))
         # Compiled code skips hooks: until they are removed, compiled modules run eagerly.
         for part in self.model.modules():
             plain = part._modules.get("_orig_mod")
             if plain is not None:  # torch.compile(part)
-                self._handles.append(_Replaced(part, "forward", plain.__call__))
+                self._set(part, "forward", plain.__call__)
             elif part._compiled_call_impl is not None:  # part.compile()
-                self._handles.append(_Replaced(part, "_compiled_call_impl", None))
+                self._set(part, "_compiled_call_impl", None)
 
-    def detach(self) -> None:
-        """Remove all hooks and discard what was seen."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self.seen, self._step_nodes, self._widths = [], {}, [], {}
+    def _set(self, module: nn.Module, name: str, value: Any) -> None:
+        self._undo.callback(setattr, module, name, getattr(module, name))
+        setattr(module, name, value)
 
-    def below_a_step(self) -> set[str]:
-        """Return the layers whose outputs reach a Step, according to autograd's graph."""
-        layer_of = self._layer_of()
-        return {layer_of[node] for node in _below(self._step_nodes) if node in layer_of}
+    def _see_layer(
+        self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
+    ) -> None:
+        kind = self.layers[name]
+        if not _trains(module, kind.module, output):
+            return
+        seen = self.seen.setdefault(name, Seen())
+        self._layer_of[output.grad_fn] = name
+        with torch.no_grad(), without_autocast(output.device.type):
+            x, dtype = first_input(args, kwargs).detach(), kind.weight.dtype
+            numbers, total = places_in_batch(len(x), self.places)
+            x = x.to(dtype) if x.is_floating_point() else x
+            rows, samples = kind.rows(x, numbers, total)
+            seen.rows.append(gathered(rows))
+            heavy = self._weights_of(x)
+            if heavy is not None:
+                some = heavy[samples.to(heavy.device)].to(dtype)
+                seen.weights.append(gathered(some[None, :, None])[0, :, 0])
+            sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
+            seen.sums, seen.count = seen.sums + sums, seen.count + count
+        if kind.groups > 1:  # the map mixes units, and groups have different columns
+            return
+        residuals = seen.residuals  # a hook that knew ``seen`` would keep the graph alive
 
-    def _layer_of(self) -> dict[Any, str]:
-        return {node: name for name, seen in self.seen.items() for node in seen.nodes}
+        def look_back(residual: Tensor) -> None:
+            rows, samples = kind.residual_rows(residual.detach(), numbers, total)
+            rows = rows.to(dtype)
+            if heavy is not None:
+                # The residual of a sample with weight w is w times as large. Divided by sqrt(w),
+                # its square counts w times.
+                often = heavy[samples.to(heavy.device)].to(rows)
+                rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
+            residuals.append(rows)
 
-    def _layer_hook(self, name: str, kind: LayerKind) -> Any:
-        def look(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            mine = module is kind.module  # copies of the model carry the hooks, too
-            trains = module.training and torch.is_grad_enabled() and output.requires_grad
-            if not (mine and trains):
-                return
-            seen = self.seen.setdefault(name, Seen())
-            seen.nodes.append(output.grad_fn)
-            with torch.no_grad(), without_autocast(output.device.type):
-                x, dtype = first_input(args, kwargs).detach(), kind.weight.dtype
-                numbers, total = places_in_batch(len(x), self.places)
-                x = x.to(dtype) if x.is_floating_point() else x
-                rows, samples = kind.rows(x, numbers, total)
-                seen.rows.append(gathered(rows))
-                heavy = self._weights_of(x)
-                if heavy is not None:
-                    some = heavy[samples.to(heavy.device)].to(dtype)
-                    seen.weights.append(gathered(some[None, :, None])[0, :, 0])
-                sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
-                seen.sums = sums if seen.sums is None else seen.sums + sums
-                seen.count += count
-            if kind.groups > 1:  # the map mixes units, and groups have different columns
-                return
-            residuals = seen.residuals  # a hook that knew ``seen`` would keep the graph alive
+        output.register_hook(look_back)  # type: ignore[no-untyped-call]
 
-            def look_back(residual: Tensor) -> None:
-                rows, samples = kind.residual_rows(residual.detach(), numbers, total)
-                rows = rows.to(dtype)
-                if heavy is not None:
-                    # The residual of a sample with weight w is w times as large. Divided by
-                    # sqrt(w), its square counts w times.
-                    often = heavy[samples.to(heavy.device)].to(rows)
-                    rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
-                residuals.append(rows)
-
-            output.register_hook(look_back)  # type: ignore[no-untyped-call]
-
-        return look
-
-    def _step_hook(self, name: str) -> Any:
-        def look(module: Step, args: Any, kwargs: Any) -> Any:
-            B, mine = first_input(args, kwargs), module is self.steps[name]
-            if not (mine and module.training and torch.is_grad_enabled() and B.requires_grad):
-                return None
-            self._step_nodes.append(B.grad_fn)
-            with torch.no_grad(), without_autocast(B.device.type):
-                exact = B.dtype if B.dtype == torch.float64 else torch.float32
-                heavy = self._weights_of(B)
-                sums, n = unit_sums(B.detach().to(exact), module.dim, heavy)
-                mean, variance = unit_moments(sums, n)
-                if self._widths.setdefault(name, len(mean)) != len(mean):
-                    raise InputError(
-                        f"{name} follows layers of {self._widths[name]} and {len(mean)} units: "
-                        f"give each its own Step, and Step(dim=-1) after a Linear on samples of "
-                        f"several axes."
-                    )
-                module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
-                if self._balanced is None or name in self._balanced:
-                    return None
-                self._balanced.add(name)
+    def _see_step(self, name: str, module: Step, args: Any, kwargs: Any) -> Any:
+        B, shift = first_input(args, kwargs), None
+        if not _trains(module, self.steps[name], B):
+            return None
+        with torch.no_grad(), without_autocast(B.device.type):
+            exact = B.dtype if B.dtype == torch.float64 else torch.float32
+            sums, n = unit_sums(B.detach().to(exact), module.dim, self._weights_of(B))
+            mean, variance = unit_moments(sums, n)
+            if self._widths.setdefault(name, len(mean)) != len(mean):
+                raise InputError(
+                    f"{name} follows layers of {self._widths[name]} and {len(mean)} units: give "
+                    f"each its own Step, and Step(dim=-1) after a Linear on samples of several "
+                    f"axes."
+                )
+            module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
+            if name in self._unbalanced:
+                self._unbalanced.remove(name)
                 shift = mean + variance.sqrt() * thresholds_apart(len(mean)).to(mean)
                 shift = self._shift(B.grad_fn, shift.to(B.dtype))
-            return (B - module.along_units(shift, B),), {}
-
-        return look
+        self._note_hidden(B.grad_fn)
+        return None if shift is None else ((B - module.along_units(shift, B),), {})
 
     def _weights_of(self, x: Tensor) -> Tensor | None:
         """Return the weights of x's samples, if there are any and x has one row per sample."""
@@ -190,57 +167,57 @@ class Observer:
         Returns the shift that the Step would see if the same batch came again. Shifts of earlier
         layers in a stream count. A layer that an earlier Step has seen is left alone.
         """
-        layer_of = self._layer_of()
-        feeding = list(_feeding(node, layer_of))
+        feeding = list(self._feeding(node))
         total = torch.zeros_like(wanted)
         for at, factor in feeding:
             if at in self._shifts and self._shifts[at].shape == wanted.shape:
                 total += factor * self._shifts[at]
         for at, factor in feeding:
-            name = layer_of[at]
+            name = self._layer_of[at]
             bias = self.layers[name].bias
-            if name in self._placed or bias is None or not bias.requires_grad:
+            if name in self.hidden or bias is None or not bias.requires_grad:
                 continue
             if bias.shape == wanted.shape:
                 shift = (wanted - total) / factor
                 bias.sub_(shift)
-                self._shifts.update(dict.fromkeys(self.seen[name].nodes, shift))
-                total = wanted
-                break
-        self._placed.update(layer_of[below] for below in _below([node]) if below in layer_of)
+                self._shifts |= {a: shift for a, owner in self._layer_of.items() if owner == name}
+                return wanted
         return total
 
+    def _feeding(self, node: Any) -> Iterator[tuple[Any, float]]:
+        """Yield the layers whose outputs a node adds up, nearest first, each with its factor."""
+        queue = [(node, 1.0)]
+        while queue:
+            at, factor = queue.pop(0)
+            if at in self._layer_of:
+                yield at, factor
+            elif factor := factor * _shift_factor(at):
+                queue.extend((below, factor) for below, _ in at.next_functions)
 
-class _Replaced:
-    """Gives an attribute another value until it is removed, as a hook is."""
+    def _note_hidden(self, node: Any) -> None:
+        """Note that all layers below a node of autograd's graph are below a Step."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            if node is None or node in self._walked:
+                continue
+            self._walked.add(node)
+            if node in self._layer_of:
+                self.hidden.add(self._layer_of[node])
+            stack.extend(below for below, _ in node.next_functions)
 
-    def __init__(self, module: nn.Module, name: str, value: Any) -> None:
-        self._before = module, name, getattr(module, name)
-        setattr(module, name, value)
 
-    def remove(self) -> None:
-        """Restore the value."""
-        setattr(*self._before)
-
-
-def _feeding(node: Any, layer_of: dict[Any, str]) -> Iterator[tuple[Any, float]]:
-    """Yield the layers whose outputs a node adds up, nearest first, each with its factor."""
-    queue = [(node, 1.0)]
-    while queue:
-        at, factor = queue.pop(0)
-        if at in layer_of:
-            yield at, factor
-        elif factor := factor * _shift_factor(at):
-            queue.extend((below, factor) for below, _ in at.next_functions)
+def _trains(module: nn.Module, ours: nn.Module, T: Tensor) -> bool:
+    """Whether a call trains our module: copies of the model carry the hooks, too."""
+    return module is ours and module.training and torch.is_grad_enabled() and T.requires_grad
 
 
 def _shift_factor(node: Any) -> float:
     """Return by how much an operation multiplies a shift of a whole unit; 0 if unknown."""
-    if node is None or not node.name().startswith((*SHIFTED, "MulBackward0")):
-        return 0.0
-    if not node.name().startswith("MulBackward0"):
-        return 1.0
-    factors = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
+    name = "" if node is None else node.name()
+    if not name.startswith(SCALED):
+        return float(SHIFTED.match(name) is not None)
+    factors = [getattr(node, saved, None) for saved in ("_saved_self", "_saved_other")]
     numbers = [float(f) for f in factors if isinstance(f, Tensor) and f.ndim == 0]
     return numbers[0] if len(numbers) == 1 else 0.0
 
@@ -254,18 +231,6 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Compute in the tensors' own dtypes, even inside autocast."""
     known = torch.amp.is_autocast_available(device_type)
     return torch.autocast(device_type, enabled=False) if known else nullcontext()
-
-
-def _below(nodes: list[Any]) -> Iterator[Any]:
-    """Yield nodes of autograd's graph and everything below them."""
-    stack, done = list(nodes), set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in done:
-            continue
-        done.add(node)
-        yield node
-        stack.extend(below for below, _ in node.next_functions)
 
 
 def thresholds_apart(n: int) -> Tensor:

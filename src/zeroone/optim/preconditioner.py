@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # The number of directions, including the mean: processors multiply 16 columns as fast as 9.
 RANK = 16
@@ -35,22 +36,18 @@ def memory(k: int) -> float:
 
 @dataclass
 class Solution:
-    """The W block's solution -G for the gradients of one layer, not yet formed as a matrix.
+    """The W block's solution -G for the gradients of one layer, not yet formed as a matrix."""
 
-    change: the mean square change of each unit's pre-activations that G predicts, (groups, units)
-    grad, dense: G's dense part is their product, (groups, units, columns) by what it broadcasts
-    left, right: the low-rank part of G, (groups, units, r) and (groups, columns, r)
-    bias: the bias's part, (groups, units), or None
-    far_mean: the mean of inputs far from 0, where the bias's part does not contain what G does to
-        the mean: it makes up for the change of the weights as it was rounded
-    """
-
-    change: Tensor
-    grad: Tensor
+    change: Tensor  # the mean square change of each unit's pre-activations, (groups, units)
+    grad: (
+        Tensor  # times ``dense``, which broadcasts, it is G's dense part, (groups, units, columns)
+    )
     dense: Tensor
-    left: Tensor
-    right: Tensor
-    bias: Tensor | None
+    left: Tensor  # times ``right``, it is G's low-rank part, (groups, units, r)
+    right: Tensor  # (groups, columns, r)
+    bias: Tensor | None  # the bias's part, (groups, units)
+    # The mean of inputs far from 0, where ``bias`` does not contain what G does to the mean: it
+    # makes up for the change of the weights as it was rounded.
     far_mean: Tensor | None = None
 
     def add_to(self, W: Tensor, offset: Tensor | None, size: Tensor) -> None:
@@ -66,24 +63,15 @@ class Solution:
 
 @dataclass(frozen=True)
 class DampedInverse:
-    """(Q + delta I)^-1 = c I + P diag(w) P^T, with everything that ``solve`` derives from it.
+    """(Q + delta I)^-1 = c I + P diag(w) P^T, with everything that ``solve`` derives from it."""
 
-    c: (groups, 1)
-    right: P, followed by the mean m if there is a bias, (groups, columns, r)
-    w: one value per column of ``right``, 0 for the mean, (groups, 1, r)
-    gains, tail_gain: the coefficients of the squares of C ``right``, and of C itself, in the
-        predicted change, (groups, r, 1) and (groups, 1)
-    mean_along: m^T ``right``, (groups, 1, r)
-    bias_along: the coefficients of C ``right`` in the bias, (groups, r, 1)
-    """
-
-    c: Tensor
-    right: Tensor
-    w: Tensor
-    gains: Tensor
-    tail_gain: Tensor
-    mean_along: Tensor
-    bias_along: Tensor
+    c: Tensor  # (groups, 1)
+    right: Tensor  # P, followed by the mean m if there is a bias, (groups, columns, r)
+    w: Tensor  # one value per column of ``right``, 0 for the mean, (groups, 1, r)
+    gains: Tensor  # of the squares of C ``right`` in the predicted change, (groups, r, 1)
+    tail_gain: Tensor  # of the square of C itself, (groups, 1)
+    mean_along: Tensor  # m^T ``right``, (groups, 1, r)
+    bias_along: Tensor  # the coefficients of C ``right`` in the bias, (groups, r, 1)
 
 
 @dataclass(frozen=True)
@@ -100,12 +88,9 @@ class UnitMap:
 
 @dataclass
 class Moments:
-    """Running moments, made of tensors alone.
+    """Running moments, made of tensors alone."""
 
-    mean: of each input, (groups, columns); 0 if the layer has no bias
-    """
-
-    mean: Tensor
+    mean: Tensor  # of each input, (groups, columns); 0 if the layer has no bias
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors by name, for a checkpoint."""
@@ -114,16 +99,11 @@ class Moments:
 
 @dataclass
 class LowRank(Moments):
-    """Q by its strongest directions, for each group of a grouped convolution.
+    """Q by its strongest directions, for each group of a grouped convolution."""
 
-    basis: the directions P, (groups, columns, rank)
-    strength: the variances s along them, (groups, rank)
-    total: the sum of the variances of all inputs, (groups,)
-    """
-
-    basis: Tensor
-    strength: Tensor
-    total: Tensor
+    basis: Tensor  # the directions P, (groups, columns, rank)
+    strength: Tensor  # the variances s along them, (groups, rank)
+    total: Tensor  # the sum of the variances of all inputs, (groups,)
     _inverses: "dict[tuple[float, bool], DampedInverse]" = field(init=False, default_factory=dict)
 
     @classmethod
@@ -161,32 +141,27 @@ class LowRank(Moments):
 
     def damped(self, damping: float, *, bias: bool = False) -> "DampedInverse":
         """Return (Q + delta I)^-1 with delta = damping * total variance, computed once."""
-        if (damping, bias) not in self._inverses:
-            columns, rank = self.basis.shape[1:]
-            tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
-            delta = damping * self.total.clamp_min(columns * torch.finfo(tail.dtype).eps)
-            c = 1 / (tail + delta)[:, None]
-            w = 1 / (self.strength + delta[:, None]) - c
-            tail_gain = tail[:, None] * c.square()
-            gains = self.strength * (w + c).square() - tail_gain
-            right = self.basis
-            if bias:
-                right = torch.cat([right, self.mean[:, :, None]], dim=2)
-                w, gains = (torch.nn.functional.pad(T, (0, 1)) for T in (w, gains))
-            mean_along = self.mean[:, None] @ right
-            bias_along = w * mean_along[:, 0]
-            if bias:
-                bias_along[:, -1:] = c
-            self._inverses[damping, bias] = DampedInverse(
-                c,
-                right,
-                w[:, None],
-                gains[:, :, None],
-                tail_gain,
-                mean_along,
-                bias_along[:, :, None],
-            )
-        return self._inverses[damping, bias]
+        known = self._inverses.get((damping, bias))
+        if known is not None:
+            return known
+        columns, rank = self.basis.shape[1:]
+        tail = (self.total - self.strength.sum(dim=1)).clamp_min(0) / max(1, columns - rank)
+        delta = damping * self.total.clamp_min(columns * torch.finfo(tail.dtype).eps)
+        c = 1 / (tail + delta)[:, None]
+        w = 1 / (self.strength + delta[:, None]) - c
+        tail_gain = tail[:, None] * c.square()
+        gains, right = self.strength * (w + c).square() - tail_gain, self.basis
+        if bias:
+            right = torch.cat([right, self.mean[:, :, None]], dim=2)
+            w, gains = (functional.pad(T, (0, 1)) for T in (w, gains))
+        mean_along = self.mean[:, None] @ right
+        bias_along = w * mean_along[:, 0]
+        if bias:
+            bias_along[:, -1:] = c
+        gains, bias_along = gains[:, :, None], bias_along[:, :, None]
+        made = DampedInverse(c, right, w[:, None], gains, tail_gain, mean_along, bias_along)
+        self._inverses[damping, bias] = made
+        return made
 
     @cached_property
     def far(self) -> bool:
@@ -256,12 +231,9 @@ class LowRank(Moments):
 
 @dataclass
 class Diagonal(Moments):
-    """Q of one-hot inputs: nearly the diagonal of the tokens' frequencies.
+    """Q of one-hot inputs: nearly the diagonal of the tokens' frequencies."""
 
-    frequency: of each token, (1, tokens)
-    """
-
-    frequency: Tensor
+    frequency: Tensor  # of each token, (1, tokens)
 
     @classmethod
     def observe(cls, rows: Tensor, past: "Self | None", k: int, **_options: Any) -> Self:
@@ -310,8 +282,8 @@ def strongest(stack: Tensor, rank: int) -> tuple[Tensor, Tensor]:
         return stack.new_full(shape, torch.nan), stack.new_full(shape[::2], torch.nan)
     values, vectors = _eigh(gram)
     lacking = max(0, rank - values.shape[1])
-    strength = torch.nn.functional.pad(values[:, -rank:].clamp_min(0), (lacking, 0))
-    basis = torch.nn.functional.pad(vectors[:, :, -rank:], (lacking, 0))
+    strength = functional.pad(values[:, -rank:].clamp_min(0), (lacking, 0))
+    basis = functional.pad(vectors[:, :, -rank:], (lacking, 0))
     floor = 10 * torch.finfo(stack.dtype).eps * strength[:, -1:]
     strength = torch.where(strength > floor, strength, 0)
     if by_rows:

@@ -105,9 +105,8 @@ class Removal:
         gone: list[Tensor] = []
         for name, labels in reversed(self.graph.units.items()):
             own = torch.unique(labels[(labels >= 0) & ~torch.isin(labels, done)])
-            done = torch.cat([done, own])
-            units = len(labels)
-            self.widths.setdefault(name, len(own) * self.began.get(name, units) // units)
+            done, n = torch.cat([done, own]), len(labels)
+            self.widths.setdefault(name, len(own) * self.began.get(name, n) // n)
             if len(own):
                 gone.append(own[self._leaving(name, costs[own])])
         if gone:
@@ -155,9 +154,9 @@ class Removal:
         n_units = sum(block.kind.n_units for block in self.bcd.blocks.values())
         costs = torch.zeros(n_units, dtype=torch.float64)
         for name, block in self.bcd.blocks.items():
-            labels = self.graph.columns.get(name, torch.empty(0, dtype=torch.long))
-            used = labels >= 0
-            if block.moments is not None and bool(used.any()):
+            labels = self.graph.columns.get(name)
+            if block.moments is not None and labels is not None and bool((labels >= 0).any()):
+                used = labels >= 0
                 costs.index_add_(0, labels[used], self._column_costs(block)[used])
         return costs
 
@@ -201,9 +200,8 @@ class Removal:
         if block.moments is None or not len(from_input):
             return
         size = weight[0, 0].numel()  # columns of one input channel
-        dead = torch.zeros(weight[0].numel(), dtype=torch.bool)
-        if block.dead is not None:
-            dead = block.dead.cpu()
+        none = torch.zeros(weight[0].numel(), dtype=torch.bool)
+        dead = none if block.dead is None else block.dead.cpu()
         costs = self._column_costs(block)[from_input].masked_fill(dead[from_input], 0)
         gone = self._unpaid(f"inputs of {name}", costs.reshape(-1, size).sum(dim=1))
         if len(gone):

@@ -14,7 +14,7 @@ from zeroone.utils.checks import InputError
 RESIDUAL_DAMPING = 1.0  # of the unit map, relative to the residuals' mean variance
 # In a checkpoint, as they are; those of PER_WEIGHT have the weight's shape.
 KEPT = ("hidden", "variance", "latent", "latent_bias", "average", "average_bias", "dead")
-PER_WEIGHT, PER_UNIT = ("latent", "average"), ("latent_bias", "average_bias")
+PER_WEIGHT, PER_UNIT = ("latent", "average"), ("variance", "latent_bias", "average_bias")
 HEAD_END = 0.1  # the step of the last layer falls to this share
 
 
@@ -102,8 +102,12 @@ class WBlock:
         grad = self.kind.matrix(weight_grad)
         if bias_grad is not None:
             bias_grad = bias_grad.view(grad.shape[:2])
-        if self.residuals is not None:
-            grad, bias_grad = self._divided(grad, bias_grad, self.residuals)
+        if self._unit_map is None and self.residuals is not None and self.variance is not None:
+            self._unit_map = self.residuals.unit_map(RESIDUAL_DAMPING, self.variance.sqrt())
+        if self._unit_map is not None:  # divides the residuals in both by their second moment
+            grad = self._unit_map.apply(grad)
+            if bias_grad is not None:
+                bias_grad = self._unit_map.apply(bias_grad[:, :, None])[:, :, 0]
         solution = self.moments.solve(grad, bias_grad, self.group["damping"])
         size = self._step_size(solution.change, left)
         self._take_latent()
@@ -132,17 +136,6 @@ class WBlock:
             self.average_bias = bias_grad.clone() if past is None else past.lerp_(bias_grad, new)
             bias_grad = self.average_bias.lerp(bias_grad, new)
         return self.average.lerp(grad, new), bias_grad
-
-    def _divided(
-        self, grad: Tensor, bias_grad: Tensor | None, residuals: LowRank
-    ) -> tuple[Tensor, Tensor | None]:
-        """Divide the residuals in both gradients by their second moment."""
-        if self._unit_map is None:
-            assert self.variance is not None
-            self._unit_map = residuals.unit_map(RESIDUAL_DAMPING, self.variance.sqrt())
-        if bias_grad is not None:
-            bias_grad = self._unit_map.apply(bias_grad[:, :, None])[:, :, 0]
-        return self._unit_map.apply(grad), bias_grad
 
     def _step_size(self, change: Tensor, left: float) -> Tensor:
         """Return each unit's step along -G, which would ``change`` its outputs."""
@@ -189,11 +182,9 @@ class WBlock:
             if (T := getattr(self, name)) is not None:
                 setattr(self, name, self.kind.selected(T, units, columns))
         if units is not None:
-            assert self.variance is not None
-            self.variance = self.variance[units]
             for name in PER_UNIT:
-                T = getattr(self, name)
-                setattr(self, name, None if T is None else T[units])
+                if (T := getattr(self, name)) is not None:
+                    setattr(self, name, T[units])
             self.residuals = None if self.residuals is None else self.residuals.select(units)
             if self.kind.groups > 1:  # depthwise: each channel has moments of its own
                 each = self.kind.n_units // self.kind.groups
