@@ -165,8 +165,6 @@ class Run:
         if pretraining is not None:
             training = pretraining.training(self.settings)
             settings["initial"] = describe_baseline(pretraining.baseline, training)
-            if pretraining.views:
-                settings["initial"]["views"] = pretraining.views
         settings |= {"noise": self.noise} | ({"images": self.images} if self.images else {})
         content: dict[str, Any] = json.loads(json.dumps(settings))
         return content

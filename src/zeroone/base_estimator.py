@@ -38,22 +38,12 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     network_: Network
     loss_curve_: list[float]
-    hidden: tuple[int | str, ...] | None
-    solver: str
-    keep: float | None
-    threads: int | None
-    image_shape: tuple[int, ...] | None
-    warm_start: bool
-    verbose: bool | int
-    callbacks: Sequence[Callback] | None
-    options: dict[str, Any] | None
-    random_state: Any
-    preset: str | None = None
+    preset: str | None = None  # which a regressor does not have
+    _hidden: tuple[int | str, ...]  # as planned when the network was new
+    _piece_settings: TrainSettings  # by the last partial_fit
     _widths: ClassVar[dict[int, float]]  # units of both layers by default: the most samples
     _solver_defaults: ClassVar[dict[str, float]] = {}  # of the stochastic solver
     _small_batch: ClassVar[int | None] = None  # of data that fill some, but not too many
-    _hidden: tuple[int | str, ...]  # as planned when the network was new
-    _piece_settings: TrainSettings  # by the last partial_fit
 
     def _store(self, arguments: dict[str, Any]) -> None:
         """Keep the arguments of ``__init__``, given its ``locals()``, as scikit-learn wants it."""
@@ -196,10 +186,10 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             return self.network_.scores(inputs)
 
     def _callbacks(self) -> list[Callback]:
-        given = [] if self.callbacks is None else self.callbacks
+        given = self.callbacks or []
         if not isinstance(given, Sequence) or not all(isinstance(c, Callback) for c in given):
             raise InputError(f"callbacks must be a list of zeroone.Callback, got {given!r}.")
-        return [*given, Lines("training")] if self.verbose else list(given)
+        return [*given, *([Lines("training")] if self.verbose else [])]
 
     def _image(self) -> tuple[int, ...] | None:
         """Return channels, height and width of a sample."""
@@ -208,18 +198,15 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         shape: Any = self.image_shape
         if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) not in (2, 3):
             raise InputError(f"image_shape is (channels, height, width), got {shape!r}.")
-        shape = tuple(count("every side of image_shape", side) for side in shape)
-        return shape if len(shape) == 3 else (1, *shape)
+        return (1, *(count("every side of image_shape", side) for side in shape))[-3:]
 
     def _flat(self, X: Any) -> Any:
         """Flatten samples that come as images."""
-        image = self._image()
-        X = np.asarray(X) if image is not None and isinstance(X, list | tuple) else _plain(X)
-        shape = getattr(X, "shape", ())
-        if image is None or len(shape) <= 2:
+        image, X = self._image(), _plain(X)
+        if image is None or hasattr(X, "tocsr") or np.ndim(X) <= 2:
             return X
         array = check_array(X, allow_nd=True)
-        if array.shape[1:] not in {image, image[1:] if image[0] == 1 else image}:
+        if (1, *array.shape[1:])[-3:] != image:
             raise InputError(
                 f"samples of shape {array.shape[1:]} are no images of shape {image} (channels, "
                 f"height, width)."

@@ -6,8 +6,8 @@ network: the backbone and a linear classifier), ``record.json``, and the feature
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from zeroone.nn.network_file import load
 from zeroone.nn.operators import Shape
 from zeroone.nn.scaling import Scaling
 from zeroone.training import Callback, Run, Status, StochasticSettings, TrainSettings, train
-from zeroone.training.augment import AUGMENTATIONS, Augment
 from zeroone.training.baselines import describe_baseline, train_baseline
 from zeroone.training.checkpoint import FILE as STATE
 from zeroone.training.checkpoint import MODEL, RECORD, check_folder, lock_for
@@ -36,12 +35,11 @@ from zeroone.training.training_data import Features, Labelled, Subset, TrainingD
 from zeroone.utils.checks import InputError, count, enough_memory, one_of
 from zeroone.utils.device import find_device
 from zeroone.utils.memmap import map_file
-from zeroone.utils.parallel import ALONE, Share, Team
+from zeroone.utils.parallel import ALONE, Team
 from zeroone.utils.records import read_record
 from zeroone.utils.storage import remove_leftovers, replacing
 
 FOLDER = "initial"  # of the backbone, in the folder of a run
-Change = Callable[[Tensor], Tensor]
 BATCH = 64
 
 
@@ -53,14 +51,8 @@ class PretrainingSettings:
         backbone: the name of the backbone; see ``zeroone.nn.backbones``.
         epochs: 0 keeps the backbone at its random start.
         batch: None takes 64, or all samples if there are fewer.
-        learning_rate: the highest rate of Adam; it falls linearly to 0.
-        smoothing: label smoothing.
-        warmup: the share of the batches over which the rate rises from 0 first.
-        weight_decay: decoupled weight decay.
-        bf16: whether to train in bfloat16, by autocast.
+        learning_rate, smoothing, warmup, weight_decay, bf16: as in ``BaselineSettings``.
         augment: as in ``TrainSettings``; None takes what is usual for the backbone.
-        views: of each training image, so many augmented versions get features as well. The layers
-            take another version in every epoch, which keeps them from overfitting the features.
 
     """
 
@@ -73,33 +65,19 @@ class PretrainingSettings:
     weight_decay: float = 0.0
     bf16: bool = False
     augment: str | None = None
-    views: int = 0
 
     def __post_init__(self) -> None:
         one_of("backbone", self.backbone, BACKBONES)
         count("pretraining's epochs", self.epochs, least=0)
         if self.batch is not None:
             count("pretraining's batch", self.batch, least=8)
-        if count("views", self.views, least=0) and self.usual_augment == "none":
-            raise InputError("views are augmented images: they need augment, such as 'crop-flip'.")
         _ = self.baseline, self.training(TrainSettings())  # check the others, too
 
     @property
     def baseline(self) -> BaselineSettings:
         """The network that Adam trains."""
-        return BaselineSettings(
-            backbone=self.backbone,
-            learning_rate=self.learning_rate,
-            smoothing=self.smoothing,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            bf16=self.bf16,
-        )
-
-    @property
-    def usual_augment(self) -> str:
-        """The augmentation of its images: the one given, or what is usual for the backbone."""
-        return BACKBONES[self.backbone].augment if self.augment is None else self.augment
+        shared = {f.name for f in fields(BaselineSettings)}
+        return BaselineSettings(**{k: v for k, v in asdict(self).items() if k in shared})
 
     def fitted(self, n_samples: int) -> "PretrainingSettings":
         """Return the settings with a batch that so many training samples can fill."""
@@ -114,10 +92,11 @@ class PretrainingSettings:
 
     def training(self, settings: TrainSettings) -> TrainSettings:
         """Return the settings of training; seed and data parts are those of the layers."""
+        usual = BACKBONES[self.backbone].augment
         return TrainSettings(
             hidden=(),
             scaling=settings.scaling,
-            augment=self.usual_augment,
+            augment=usual if self.augment is None else self.augment,
             validation=settings.validation,
             dtype=settings.dtype,
             seed=settings.seed,
@@ -226,33 +205,18 @@ def make_features(
     _check_same(folder, network, record, described, task.digests, shape)
     network.to(find_device(settings.device))
 
-    def features_of(inputs: Any, part: str, change: Change | None = None) -> NDArray[Any]:
+    def features_of(part: str, inputs: Any) -> NDArray[Any]:
         if not team.is_first:
             team.first_word(None)  # the first rank computes them
-        made = cached_features(folder / f"{part}.npy", network, inputs, callbacks[1], change)
+        made = _features_of(folder / f"{part}.npy", network, inputs, callbacks[1])
         if team.is_first:
             team.first_word(None)
         return made
 
-    train = features_of(X, "train")
-    held = None if test is None else features_of(test[0], "test")
-    views = [
-        features_of(X, f"train-{k}", _changer(pretraining, settings.seed, k, shape))
-        for k in range(1, 1 + pretraining.views)
-    ]
+    train = features_of("train", X)
+    held = None if test is None else features_of("test", test[0])
     network.to(torch.device("cpu"))
-    return Features(network, train, held, record, views)
-
-
-def _changer(pretraining: PretrainingSettings, seed: int, view: int, image: Shape) -> Change:
-    """Return the augmentation of one view, which draws its own random numbers."""
-    rng = torch.Generator().manual_seed(
-        int(np.random.SeedSequence([seed, view]).generate_state(1)[0])
-    )
-    function = AUGMENTATIONS[pretraining.usual_augment]
-    assert function is not None  # or the settings had refused views
-    augment = Augment(function, image)
-    return lambda X: augment.apply(X, rng, Share(len(X)))
+    return Features(network, train, held, record)
 
 
 def _check_layers(settings: TrainSettings, part: Subset) -> None:
@@ -304,17 +268,10 @@ def _check_same(
         raise InputError(f"the backbone in {folder} was trained on other data.")
 
 
-def cached_features(
-    path: Path,
-    network: Network,
-    X: ArrayLike | Tensor,
-    callbacks: Sequence[Callback] = (),
-    change: Change | None = None,
+def _features_of(
+    path: Path, network: Network, X: ArrayLike | Tensor, callbacks: Sequence[Callback]
 ) -> NDArray[Any]:
-    """Read the features of raw inputs from a file, or compute and write them.
-
-    ``change`` augments each batch of raw inputs first.
-    """
+    """Read the features of raw inputs from a file, or compute and write them."""
     assert network.backbone is not None
     inputs = network.inputs(X)[:]
     shape = (len(inputs), network.backbone.n_features)
@@ -323,30 +280,19 @@ def cached_features(
             found = map_file(path, "c")
         except InputError:
             found = np.empty(0)  # missing or damaged
-        if found.shape != shape or found.dtype.kind != "f":
-            remove_leftovers(path)
-            _compute(path, network, inputs, shape, callbacks, change)
-            found = map_file(path, "c")
-    return found
-
-
-def _compute(
-    path: Path,
-    network: Network,
-    inputs: Tensor,
-    shape: tuple[int, int],
-    callbacks: Sequence[Callback],
-    change: Change | None,
-) -> None:
-    dtype = np.float64 if network.dtype == torch.float64 else np.float32
-    for callback in callbacks:
-        callback.on_start(0, 1)
-    with replacing(path) as temporary:
-        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-        batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
-        for done, rows in enumerate(batches, start=1):
-            X = inputs[rows] if change is None else change(inputs[rows])
-            array[rows] = network.features(network.scaling.apply(X)).cpu().numpy()
-            for callback in callbacks:
-                callback.on_batch(1, done, len(batches))
-        array.flush()
+        if found.shape == shape and found.dtype.kind == "f":
+            return found
+        remove_leftovers(path)
+        for callback in callbacks:
+            callback.on_start(0, 1)
+        with replacing(path) as temporary:
+            dtype = np.float64 if network.dtype == torch.float64 else np.float32
+            array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+            batches = torch.split(torch.arange(len(inputs)), network.batch_rows)
+            for done, rows in enumerate(batches, start=1):
+                V = network.features(network.scaling.apply(inputs[rows]))
+                array[rows] = V.cpu().numpy()
+                for callback in callbacks:
+                    callback.on_batch(1, done, len(batches))
+            array.flush()
+        return map_file(path, "c")

@@ -1,5 +1,6 @@
 """``zeroone demo``: what trains 0/1 networks and what does not, on handwritten digits."""
 
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,5 +163,4 @@ def _ship(out: Path, X: Samples) -> str:
 
 
 def _as_folder(name: str) -> str:
-    kept = "".join(letter if letter.isalnum() else " " for letter in name.replace("'", ""))
-    return "-".join(kept.lower().split())
+    return re.sub(r"\W+", "-", name.lower().replace("'", "")).strip("-")
