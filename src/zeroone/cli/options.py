@@ -31,19 +31,13 @@ ENTRY = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)  # of a list
 
 
 class Option(click.Option):
-    """An option that help lists under the heading ``section``."""
+    """An option that ``--help`` lists under the heading ``section``."""
 
     section = "Options"
 
 
 class LazyCommand(click.Command):
-    """A command whose help and options come from the function that runs it.
-
-    Args:
-        name: what a user types.
-        place: where the function is, as ``module:function``.
-        line: the command's line in the list of commands.
-    """
+    """A command whose help and options come from the function at ``module:function``."""
 
     def __init__(self, name: str, place: str, line: str) -> None:
         super().__init__(name, short_help=line)

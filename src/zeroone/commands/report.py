@@ -104,12 +104,13 @@ class Evaluation:
     @property
     def frequent(self) -> list[tuple[str, str, int]]:
         """The most frequent confusions: truth, guess, count."""
-        counts = np.array(self.confusion)
-        np.fill_diagonal(counts, 0)
-        order = np.argsort(-counts, axis=None, kind="stable")[:CONFUSIONS]
-        found = zip(*np.unravel_index(order, counts.shape), strict=True)
-        names = self.classes
-        return [(names[t], names[g], int(counts[t, g])) for t, g in found if counts[t, g]]
+        found = [
+            (truth, guess, n)
+            for truth, row in zip(self.classes, self.confusion, strict=True)
+            for guess, n in zip(self.classes, row, strict=True)
+            if n and guess != truth
+        ]
+        return sorted(found, key=lambda pair: -pair[2])[:CONFUSIONS]
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,7 @@ class Run:
 
 
 def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str | None) -> Run:
-    """Read a run from its folder, or from the file of its record.
-
-    Raises:
-        InputError: the record is missing or incomplete, or ``data`` are not those of the run.
-    """
+    """Read a run from its folder, or from its record; only ``data`` that are given must fit."""
     record_path = path / RECORD if path.is_dir() else path
     if not record_path.is_file():
         raise InputError(f"there is no record {record_path}: give the folder of a finished run.")
