@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -242,7 +242,7 @@ def _side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
         pretraining = record.get("initial") or {"settings": {}}
         known = {"plan": record.get("plan") or {}, "initial": pretraining["settings"]}
         known |= {name: record.get(name, "") for name in ("machine", "commit", "date")}
-        columns.append(_flat(record["settings"] | known))
+        columns.append(dict(_flat(record["settings"] | known)))
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column):
         values = [column.get(name, "") for column in columns]
@@ -250,14 +250,12 @@ def _side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     return rows
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Flatten settings into names such as stochastic.epochs; None is what the solver chose."""
-    flat: dict[str, str] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list):
-            flat[prefix + name] = ", ".join(map(str, value)) or "none"
+            yield prefix + name, ", ".join(map(str, value)) or "none"
         else:
-            flat[prefix + name] = "default" if value is None else str(value)
-    return flat
+            yield prefix + name, "default" if value is None else str(value)
