@@ -64,7 +64,6 @@ def train(
         pretraining_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.
         tensorboard: folder for TensorBoard, if it is installed.
-        settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
     loggers = _loggers(csv, tensorboard, out, data)
@@ -81,8 +80,7 @@ def train(
             pretraining = replace(pretraining, backbone=default_backbone(split.shape))
         if threads is None and not pretraining:
             set_threads(chosen.threads_for(split.X.shape[1]))
-        place = {"out": out, "name": data, "team": team, "test": split.test, "image": split.shape}
-        place |= {"resume": resume, "overwrite": overwrite}
+        place = {"out": out, "name": data, "team": team, "resume": resume, "overwrite": overwrite}
         _run(split, chosen, pretraining, loggers, quiet=quiet, **place)
 
 
@@ -142,6 +140,7 @@ def _run(
         ended = (out / RECORD).exists() and not place["resume"] and not place["overwrite"]
         if team.first_word(ended):
             return
+    place |= {"test": split.test, "image": split.shape}
     if not team.is_first:
         loggers, quiet = [], True
     if pretraining and pretraining.epochs:
