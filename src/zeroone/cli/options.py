@@ -45,15 +45,15 @@ class LazyCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Import the function and read its parameters; click asks for them before all else."""
-        if self.callback is None:
-            module, _, name = self.place.partition(":")
-            try:
-                function = getattr(import_module(module), name)
-            except ModuleNotFoundError as error:
-                if (error.name or "").partition(".")[0] not in ("paper", "benchmarks"):
-                    raise
-                advice = "clone it and run 'make demo' there first"
-                raise InputError(f"{ctx.command_path} needs the repository: {advice}.") from None
+        module, _, name = self.place.partition(":")
+        try:
+            function = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("paper", "benchmarks"):
+                raise
+            advice = "clone it and run 'make demo' there first"
+            raise InputError(f"{ctx.command_path} needs the repository: {advice}.") from None
+        if function is not self.callback:
             self.callback, self.params = function, options_of(function)
             self.help = (inspect.getdoc(function) or "").partition("\nArgs:")[0].strip()
         return super().get_params(ctx)

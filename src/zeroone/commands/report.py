@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.commands.checks import check_output, set_threads
@@ -209,7 +209,7 @@ def _charts(runs: Sequence[Run]) -> list[tuple[str, list[Line], str]]:
         history, of = run.record["history"], f", {run.name}" if len(runs) > 1 else ""
         scored = "test" if "test_error" in history[-1] else "validation"
         for part in ("train", scored):
-            values = 100 * _values(entry.get(f"{part}_error") for entry in history)
+            values = _values((entry.get(f"{part}_error") for entry in history), 100)
             errors.append(Line(f"{run.name}: {part}", values, colour, dashed=part == "train"))
         losses.append(Line(run.name, _values(entry.get("loss") for entry in history), colour))
         if "F" in history[-1]:
@@ -219,7 +219,7 @@ def _charts(runs: Sequence[Run]) -> list[tuple[str, list[Line], str]]:
         units = ("Active units", "active_units", 1)
         for caption, key, factor in (units, ("Bits flipped in %", "flipped", 100)):
             layers = zip_longest(*(entry.get(key) or () for entry in history))
-            curves = [factor * _values(layer) for layer in layers]
+            curves = [_values(layer, factor) for layer in layers]
             lines = [Line(f"layer {k + 1}", curve, k) for k, curve in enumerate(curves)]
             charts.append((f"{caption}{of}", lines, False))
     charts = [("Error in % (dashed: training)", errors, True), ("Loss", losses, True), *charts]
@@ -230,9 +230,9 @@ def _charts(runs: Sequence[Run]) -> list[tuple[str, list[Line], str]]:
     ]
 
 
-def _values(numbers: Iterable[float | None]) -> NDArray[np.float64]:
-    """Return numbers as an array, NaN for those that are missing."""
-    return np.array(list(numbers), dtype=np.float64)
+def _values(numbers: Iterable[float | None], factor: float = 1.0) -> list[float]:
+    """Return multiples of numbers, NaN for those that are missing."""
+    return [math.nan if number is None else factor * float(number) for number in numbers]
 
 
 def _side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
