@@ -5,7 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral, Number
 from typing import Any, ClassVar, Self
 
@@ -33,32 +33,40 @@ FEW, MANY = 4, 20_000  # small batches and samples between which batches are sma
 TINY = 1_000  # numbers in X up to which float64 costs no time worth mentioning
 
 
+@dataclass(eq=False, repr=False)
 class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A 0/1 network with scikit-learn's ``fit``; a subclass says what it predicts."""
 
-    network_: Network
-    loss_curve_: list[float]
-    hidden: tuple[int | str, ...] | None
-    solver: str
-    keep: float | None
-    threads: int | None
-    image_shape: tuple[int, ...] | None
-    warm_start: bool
-    verbose: bool | int
-    callbacks: Sequence[Callback] | None
-    options: dict[str, Any] | None
-    random_state: Any
-    preset: str | None = None
+    hidden: tuple[int | str, ...] | None = None
+    _: KW_ONLY
+    solver: str = "stochastic"
+    epochs: int | None = None
+    lam: float | None = None
+    keep: float | None = None
+    weights: str | None = None
+    batch: int | None = None
+    move: float | None = None
+    window: float | None = None
+    damping: float | None = None
+    input_dropout: float | None = None
+    u_rule: str | None = None
+    scaling: str | None = None
+    dtype: str | None = None
+    validation: float | None = None
+    patience: int | None = None
+    max_iter: int | None = None
+    device: str | None = None
+    threads: int | None = None
+    image_shape: tuple[int, ...] | None = None
+    warm_start: bool = False
+    verbose: bool | int = False
+    callbacks: Sequence[Callback] | None = None
+    options: dict[str, Any] | None = None
+    random_state: Any = 0
+
     _widths: ClassVar[dict[int, float]]  # units of both layers by default: the most samples
     _solver_defaults: ClassVar[dict[str, float]] = {}  # of the stochastic solver
     _small_batch: ClassVar[int | None] = None  # of data that fill some, but not too many
-    _hidden: tuple[int | str, ...]  # as planned when the network was new
-    _piece_settings: TrainSettings  # by the last partial_fit
-
-    def _store(self, arguments: dict[str, Any]) -> None:
-        """Keep the arguments of ``__init__``, given its ``locals()``, as scikit-learn wants it."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
 
     @abstractmethod
     def _check_targets(self, y: NDArray[Any]) -> NDArray[Any]:
@@ -110,11 +118,12 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if run.status == "failed":
             warnings.warn(f"training failed: {run.reason}.", ConvergenceWarning, stacklevel=2)
         done = run.record["history"][1:]
-        self.network_, self.record_ = run.network, run.record
+        self.network_: Network = run.network
+        self.record_: dict[str, Any] = run.record
         self.n_iter_, self.status_ = run.n_iter, str(run.status)
-        self.loss_curve_ = [entry.get("F", entry["loss"]) for entry in done]
-        self.n_active_ = run.record["result"]["active_units"]
-        self._hidden = planned
+        self.loss_curve_: list[float] = [entry.get("F", entry["loss"]) for entry in done]
+        self.n_active_: list[int] = run.record["result"]["active_units"]
+        self._hidden: tuple[int | str, ...] = planned
         self._keep_targets(y)
         self.__dict__.pop("_learner", None)  # a later partial_fit starts from this network
         return self
@@ -140,7 +149,8 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with using_threads(self._threads(settings, X)):
             loss = learner.learn(X, y, self._sample_weight(y, sample_weight))
         before = [] if first else self.loss_curve_
-        self._learner, self._piece_settings = learner, fixed
+        self._learner = learner
+        self._piece_settings: TrainSettings = fixed
         self.loss_curve_, self.n_iter_ = [*before, loss], len(before) + 1
         self.network_, self.status_ = learner.trained(), "stopped"
         if hasattr(self, "feature_names_in_"):
@@ -195,10 +205,10 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             return self.network_.scores(inputs)
 
     def _callbacks(self) -> list[Callback]:
-        given = [] if self.callbacks is None else self.callbacks
+        given = self.callbacks or []
         if not isinstance(given, Sequence) or not all(isinstance(c, Callback) for c in given):
             raise InputError(f"callbacks must be a list of zeroone.Callback, got {given!r}.")
-        return [*given, Lines("training")] if self.verbose else list(given)
+        return [*given, *([Lines("training")] if self.verbose else [])]
 
     def _image(self) -> tuple[int, ...] | None:
         """Return channels, height and width of a sample."""
@@ -207,18 +217,15 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         shape: Any = self.image_shape
         if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) not in (2, 3):
             raise InputError(f"image_shape is (channels, height, width), got {shape!r}.")
-        shape = tuple(count("every side of image_shape", side) for side in shape)
-        return shape if len(shape) == 3 else (1, *shape)
+        return (1, *(count("every side of image_shape", side) for side in shape))[-3:]
 
     def _flat(self, X: Any) -> Any:
         """Flatten samples that come as images."""
-        image = self._image()
-        X = np.asarray(X) if image is not None and isinstance(X, list | tuple) else _plain(X)
-        shape = getattr(X, "shape", ())
-        if image is None or len(shape) <= 2:
+        image, X = self._image(), _plain(X)
+        if image is None or hasattr(X, "tocsr") or np.ndim(X) <= 2:
             return X
         array = check_array(X, allow_nd=True)
-        if array.shape[1:] not in {image, image[1:] if image[0] == 1 else image}:
+        if (1, *array.shape[1:])[-3:] != image:
             raise InputError(
                 f"samples of shape {array.shape[1:]} are no images of shape {image} (channels, "
                 f"height, width)."
@@ -236,9 +243,10 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _settings(
         self, X: Any, y: NDArray[Any] | None = None, *, continues: bool = False
     ) -> TrainSettings:
-        parameters = self.get_params(deep=False).items()
-        given = {k: value for k, value in parameters if k in SETTINGS and value is not None}
-        if self.preset is not None:
+        parameters = self.get_params(deep=False)
+        preset = parameters.get("preset")  # which a regressor does not have
+        given = {k: v for k, v in parameters.items() if k in SETTINGS and v is not None}
+        if preset is not None:
             given = {k: value for k, value in given.items() if k not in ("solver", "head")}
         elif self.solver == "stochastic" and "max_iter" in given:
             most = given.pop("max_iter")
@@ -251,7 +259,7 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         for name in options.keys() & given.keys():
             raise InputError(f"options repeats {name}, which has an argument of its own.")
         by_data: dict[str, Any] = {"dtype": "float64"} if X.shape[0] * X.shape[1] <= TINY else {}
-        if self.preset is None and self.hidden is None:
+        if preset is None and self.hidden is None:
             width = next(units for units, most in self._widths.items() if X.shape[0] <= most)
             by_data["hidden"] = (width, width)
         if self.solver == "stochastic":
@@ -260,7 +268,7 @@ class ZeroOneEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             by_data["dtype"] = str(self.network_.dtype).removeprefix("torch.")
             if self.hidden is None and hasattr(self, "_hidden"):
                 by_data["hidden"] = self._hidden
-        return TrainSettings.from_options(self.preset, **by_data | given | options)
+        return TrainSettings.from_options(preset, **by_data | given | options)
 
     def _with_batch(
         self, settings: TrainSettings, n: int, weight: NDArray[Any] | None

@@ -1,7 +1,7 @@
 """``ZeroOneClassifier`` and ``ZeroOneRegressor``: 0/1 networks as scikit-learn's estimators."""
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,10 +11,10 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from zeroone.base_estimator import ZeroOneEstimator
-from zeroone.training import Callback
 from zeroone.utils.checks import InputError
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc]
     """A 0/1 network as a scikit-learn classifier.
 
@@ -75,45 +75,11 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
 
     """
 
-    classes_: NDArray[Any]
-    head: str
-    class_weight: Any
+    head: str = "softmax"
+    smoothing: float | None = None
+    preset: str | None = None
+    class_weight: Any = None
     _widths: ClassVar[dict[int, float]] = {64: 500, 128: 20_000, 256: math.inf}
-
-    def __init__(
-        self,
-        hidden: tuple[int | str, ...] | None = None,
-        *,
-        solver: str = "stochastic",
-        epochs: int | None = None,
-        head: str = "softmax",
-        lam: float | None = None,
-        keep: float | None = None,
-        weights: str | None = None,
-        batch: int | None = None,
-        move: float | None = None,
-        window: float | None = None,
-        damping: float | None = None,
-        smoothing: float | None = None,
-        input_dropout: float | None = None,
-        u_rule: str | None = None,
-        scaling: str | None = None,
-        dtype: str | None = None,
-        validation: float | None = None,
-        patience: int | None = None,
-        max_iter: int | None = None,
-        device: str | None = None,
-        threads: int | None = None,
-        preset: str | None = None,
-        image_shape: tuple[int, ...] | None = None,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        verbose: bool | int = False,
-        callbacks: Sequence[Callback] | None = None,
-        options: dict[str, Any] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self._store(locals())
 
     def partial_fit(
         self,
@@ -145,7 +111,7 @@ class ZeroOneClassifier(ClassifierMixin, ZeroOneEstimator):  # type: ignore[misc
         if not first and not np.array_equal(known, self.classes_):
             raise InputError("classes are not those that are known already.")
         self._fit_piece(X, y, known, sample_weight)
-        self.classes_ = known
+        self.classes_: NDArray[Any] = known
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
@@ -220,37 +186,6 @@ class ZeroOneRegressor(RegressorMixin, ZeroOneEstimator):  # type: ignore[misc]
         "head_step": 0.1,
     }
     _small_batch: ClassVar[int | None] = 64
-
-    def __init__(
-        self,
-        hidden: tuple[int | str, ...] | None = None,
-        *,
-        solver: str = "stochastic",
-        epochs: int | None = None,
-        lam: float | None = None,
-        keep: float | None = None,
-        weights: str | None = None,
-        batch: int | None = None,
-        move: float | None = None,
-        window: float | None = None,
-        damping: float | None = None,
-        input_dropout: float | None = None,
-        u_rule: str | None = None,
-        scaling: str | None = None,
-        dtype: str | None = None,
-        validation: float | None = None,
-        patience: int | None = None,
-        max_iter: int | None = None,
-        device: str | None = None,
-        threads: int | None = None,
-        image_shape: tuple[int, ...] | None = None,
-        warm_start: bool = False,
-        verbose: bool | int = False,
-        callbacks: Sequence[Callback] | None = None,
-        options: dict[str, Any] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self._store(locals())
 
     def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from a piece of the data, in one pass.

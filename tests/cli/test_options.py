@@ -78,13 +78,13 @@ def test_what_is_made_of_a_signature(capsys):
         Args:
             where: the place,
                 in one or two words
-            from_, also: said of both
-            often (int): how often
+            from_: said of ``from_``
+            often: how often
         """
         print(names, where, from_, often, loud, also, quiet)
 
     assert documented(greet)["where"] == "The place, in one or two words."
-    assert documented(greet)["from_"] == documented(greet)["also"] == "Said of both."
+    assert documented(greet)["from_"] == "Said of from_."
     assert documented(greet)["often"] == "How often."
     command = click.Command("greet", params=options_of(greet), callback=greet)
     words = ["a", "b", "--where", "x", "--from", "y", "--also", "1", "--also", "2", "--loud"]

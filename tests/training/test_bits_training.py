@@ -27,7 +27,7 @@ LAYERS = {
     "images": ("conv3x3:6:pad1:bits2:max2", "conv3x3:6:pad1:bits2", 20),
     "stream": (
         "conv3x3:6:pad1:stride2:bits2",
-        "conv3x3:6:pad1:bits2:stream",
+        "conv3x3:6:pad1:bits2",
         "conv3x3:12:pad1:bits2:stream:max2",
         20,
     ),

@@ -79,18 +79,19 @@ class Tanh(Activation):
 
 
 class _Surrogate(torch.autograd.Function):
-    """``value`` forward; backward the incoming gradient times ``slope(u)``."""
+    """``value`` forward; backward the incoming gradient times ``slope(u)``, plus ``pull(u)``."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, value: Map, slope: Map) -> Tensor:
+    def forward(ctx: Any, u: Tensor, value: Map, slope: Map, pull: Map | None = None) -> Tensor:
         ctx.save_for_backward(u)
-        ctx.slope = slope
+        ctx.slope, ctx.pull = slope, pull
         return value(u)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (u,) = ctx.saved_tensors
-        return gradient * ctx.slope(u), None, None
+        passed = gradient * ctx.slope(u)
+        return passed if ctx.pull is None else passed + ctx.pull(u), None, None, None
 
 
 class OneBit(Activation, ABC):
@@ -179,27 +180,6 @@ class CCNN(OneBit):
         return self.beta * super().forward(u)
 
 
-class _Projection(torch.autograd.Function):
-    """sign(w u); backward through the window |w u| <= 1, plus the gradient of the projection loss.
-
-    The loss is lam / 2 times the batch's mean of |v - w u|^2, summed over the units, with v fixed.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, w: Tensor, lam: float) -> Tensor:
-        v = _sign(w * u)
-        ctx.save_for_backward(u, w, v)
-        ctx.lam = lam
-        return v
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        u, w, v = ctx.saved_tensors
-        projected = w * u
-        pull = gradient * _hard_tanh_slope(projected) + ctx.lam / len(u) * (projected - v)
-        return pull * w, (pull * u).sum_to_size(w.shape), None
-
-
 @register_baseline("pcnn")
 class PCNN(Activation):
     """The projection of w u onto {-1, 1}, w trained for each unit, with its projection loss.
@@ -220,6 +200,12 @@ class PCNN(Activation):
         self.w = nn.Parameter(torch.ones(n_units))
 
     def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        w = self.w.view(-1, *(1 for _ in u.shape[2:]))
-        v: Tensor = _Projection.apply(u, w, self.lam)  # type: ignore[no-untyped-call]
+        projected = self.w.view(-1, *(1 for _ in u.shape[2:])) * u
+        v: Tensor = _Surrogate.apply(  # type: ignore[no-untyped-call]
+            projected, _sign, _hard_tanh_slope, self._pull
+        )
         return v
+
+    def _pull(self, projected: Tensor) -> Tensor:
+        """Return the gradient of the batch's mean projection loss, summed over the units."""
+        return self.lam / len(projected) * (projected - _sign(projected))

@@ -34,13 +34,8 @@ class FloatNetwork(Chain):
     ) -> None:
         """Build the network with torch's own start.
 
-        Args:
-            widths: inputs, hidden layers (numbers of units, or as ``LayerPlan`` reads them),
-                classes.
-            settings: the activation, the normalisation and the backbone.
-            scaling: scales raw inputs.
-            image: the shape (channels, height, width) of a sample, for convolutions.
-
+        ``widths`` are the numbers of inputs, the hidden layers as ``LayerPlan`` reads them, and the
+        number of classes.
         """
         n_in, *hidden, n_classes = widths
         plans = [LayerPlan.parse(width) for width in hidden]

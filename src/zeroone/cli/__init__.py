@@ -54,8 +54,7 @@ CONTINUE = {  # an interrupted command, by its name
     "matrix": "the same command goes on, without the runs that are finished",
     "reproduce": "the same command goes on, without the runs that are finished",
 }
-# The system refuses a path: the user's mistake, wherever a command first touches it.
-UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTDIR)
+OUTPUT_FAILS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 groups = {
     "": app,
     "data": click.Group("data", help="Fetch, list and look at data sets."),
@@ -83,19 +82,18 @@ def main() -> None:
         how = CONTINUE.get("".join(sys.argv[1:2]), "the same command begins again")
         print(f"zeroone: interrupted; {how}.", file=sys.stderr)
         sys.exit(130)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
+    except click.exceptions.NoArgsIsHelpError as error:  # its message is the help
+        print(error.format_message(), file=sys.stderr)
         sys.exit(2)
     except click.ClickException as error:
         sys.exit(_complain(error.format_message()))
     except InputError as error:
         sys.exit(_complain(str(error)))
     except OSError as error:
-        if error.errno in UNUSABLE and error.filename is not None:
-            sys.exit(_complain(f"cannot use {error.filename}: {error.strerror}."))
-        if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+        if error.filename is None and error.errno not in OUTPUT_FAILS:
             raise
-        sys.exit(_complain(f"cannot write the output: {error.strerror}."))
+        what = "write the output" if error.filename is None else f"use {error.filename}"
+        sys.exit(_complain(f"cannot {what}: {error.strerror}."))
     sys.exit(0)
 
 

@@ -10,35 +10,21 @@ Number = TypeVar("Number", int, float)
 
 
 def check_output(path: Path | None, *inputs: Path | str | None, ending: str | None = None) -> None:
-    """Refuse a file that cannot be written.
-
-    Args:
-        path: the file; None passes.
-        inputs: files, run folders and data that the command reads, which it must not overwrite.
-        ending: the only file name ending that is allowed.
-    """
+    """Refuse a file that cannot be written, or that is among what the command reads."""
     if path is None:
         return
     if ending is not None and path.suffix != ending:
         raise InputError(f"{path} should be a {ending} file.")
-    taken = {file.resolve() for given in inputs if given is not None for file in _files(given)}
-    if path.resolve() in taken:
-        raise InputError(f"{path} is read by this command: write to another file.")
+    for given in (Path(given) for given in inputs if given is not None):
+        records = (given / "record.json", given.parent / "record.json")
+        read = (given, given / "model.safetensors", *records)  # if it is the folder of a run
+        if path.resolve() in {file.resolve() for file in read}:
+            raise InputError(f"{path} is read by this command: write to another file.")
     check_writable(path)
 
 
-def _files(given: Path | str) -> list[Path]:
-    """List the files that a command may read: a file itself, or the files of a run's folder."""
-    path = Path(given)
-    return [path, path / "model.safetensors", path / "record.json", path.parent / "record.json"]
-
-
 def numbers(option: str, text: str, wanted: str, kind: type[Number]) -> tuple[Number, ...]:
-    """Read numbers that commas separate; ``wanted`` describes them, such as 'widths such as 8,8'.
-
-    Raises:
-        InputError: a part is not a number.
-    """
+    """Read numbers that commas separate; ``wanted`` describes them, as 'widths such as 8,8'."""
     try:
         return tuple(kind(number) for number in text.split(","))
     except ValueError:

@@ -46,11 +46,11 @@ def compress(
     check_output(json, source, data, out)
     one_of("form", to, FORMS)
     before, split = load(source), None
+    if isinstance(before, IntegerModel):
+        raise InputError(f"{source} is a model of integers already.")
     if data is not None:
         numbers = before.targets.are_numbers
         split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
-    if isinstance(before, IntegerModel):
-        raise InputError(f"{source} is a model of integers already.")
     small = remove_unused(before) if to == "float" else IntegerModel(as_integers(before, split))
     record = new_record("compress", {"model": str(source), "form": to}, seed=0)
     record["result"] = {"widths": [widths(before), widths(small)]}
@@ -65,12 +65,7 @@ def compress(
 
 
 def as_integers(model: Network | IntegerModel, split: Split | None = None) -> IntegerNetwork:
-    """Return the integer form of a model.
-
-    Args:
-        model: any model.
-        split: data that show the range of the inputs if the model does not know it.
-    """
+    """Return the integer form of a model; ``split`` shows the range of its inputs if need be."""
     if isinstance(model, IntegerModel):
         return model.network
     like = None

@@ -13,16 +13,13 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.commands.checks import set_threads
 from zeroone.commands.console import counters, print_table
 from zeroone.commands.figures import mean_flips, plot_methods
-from zeroone.commands.report import report
 from zeroone.data.load import load_data
 from zeroone.deploy import IntegerModel, quantise
-from zeroone.nn.network_file import load
+from zeroone.nn.network import Network
 from zeroone.training import TrainSettings, train
 from zeroone.training.baselines import train_baseline
-from zeroone.training.checkpoint import MODEL, RECORD
 from zeroone.utils.checks import need_extra
-from zeroone.utils.records import write_record
-from zeroone.utils.storage import make_folder, replacing
+from zeroone.utils.storage import make_folder
 
 FOLDS = 5
 HIDDEN = (128, 128)  # the classifier's own choice for so many samples
@@ -60,7 +57,7 @@ def demo(
     Example: zeroone demo --out zeroone-demo
 
     Args:
-        out: folder for the figure, the report, the exports, and the models of the first fold.
+        out: folder for the figure, the C code, and the page to draw on.
         seed: seed of the folds and of the random starts.
         threads: CPU threads; the matrices are too small for more than one.
     """
@@ -68,19 +65,20 @@ def demo(
     need_extra("plots", "matplotlib")
     need_extra("pages", "jinja2")
     TrainSettings(seed=seed)  # refuses a wrong seed before anything is written
-    records: dict[str, list[dict[str, Any]]] = {}
+    make_folder(out)
     folds = list(_folds(seed))
-    data = _write_fold(folds[0], make_folder(out) / "digits.npz")
+    records: dict[str, list[dict[str, Any]]] = {name: [] for name in (*RUNS, *BASELINES)}
     with counters(quiet=quiet) as show:
-        for name in (*RUNS, *BASELINES):
-            records[name] = []
-            for record in _cross_validate(name, folds, data, seed):
-                records[name].append(record)
-                show(name, len(records[name]), FOLDS)
+        for name, done in records.items():
+            for fold in folds:
+                model, record = _train(name, fold, seed, scores=fold is folds[0])
+                if name == SHIPPED and fold is folds[0]:
+                    shipped = model
+                done.append(record)
+                show(name, len(done), FOLDS)
     print_table(_table(records))
     figure = plot_methods(records, out / "demo.png")
-    print(_ship(out, folds[0][2]))
-    report(tuple(out / _as_folder(name) for name in records), out=out / "report.html", quiet=True)
+    print(_ship(shipped, out, folds[0][2]))
     print(f"Open {out / 'draw.html'} to draw a digit and watch the bits, {figure} for the figure.")
     print(NEXT)
 
@@ -97,33 +95,14 @@ def _folds(seed: int) -> Iterator[Fold]:
         yield X[rest], y[rest], X[test], y[test]
 
 
-def _write_fold(fold: Fold, path: Path) -> Path:
-    """Write the data of a fold for the report, which shows mistakes as images."""
-    X, y, X_test, y_test = fold
-    X, X_test = X.reshape(-1, 8, 8), X_test.reshape(-1, 8, 8)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, X=X, y=y, X_test=X_test, y_test=y_test)
-    return path
-
-
-def _cross_validate(
-    name: str, folds: list[Fold], data: Path, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Train on every fold; keep the record and the model of the first one beside its data."""
-    folder = data.parent / _as_folder(name)
-    for number, (X, y, *test) in enumerate(folds):
-        given: dict[str, Any] = {"test": tuple(test), "name": str(data)}
-        settings = TrainSettings.from_options(**RUNS.get(name, {}), hidden=HIDDEN, seed=seed)
-        if name in BASELINES:
-            _, record = train_baseline(X, y, BASELINES[name], settings, **given)
-            if number == 0:
-                write_record(make_folder(folder) / RECORD, record)
-        else:
-            run = train(X, y, settings, **given, scores=number == 0)
-            record = run.record
-            if number == 0:
-                run.save(folder)
-        yield record
+def _train(name: str, fold: Fold, seed: int, *, scores: bool) -> tuple[Any, dict[str, Any]]:
+    """Train by one of the methods; return the network and the record."""
+    X, y, *test = fold
+    settings = TrainSettings.from_options(**RUNS.get(name, {}), hidden=HIDDEN, seed=seed)
+    if name in BASELINES:
+        return train_baseline(X, y, BASELINES[name], settings, test=(test[0], test[1]))
+    run = train(X, y, settings, test=(test[0], test[1]), scores=scores)
+    return run.network, run.record
 
 
 def _table(records: dict[str, list[dict[str, Any]]]) -> Table:
@@ -147,9 +126,8 @@ def _table(records: dict[str, list[dict[str, Any]]]) -> Table:
     return table
 
 
-def _ship(out: Path, X: Samples) -> str:
+def _ship(network: Network, out: Path, X: Samples) -> str:
     """Round a network to integers, write it as C and as a page; say what that gives."""
-    network = load(out / _as_folder(SHIPPED) / MODEL)
     integers = IntegerModel(quantise(network))
     small = integers.save(out / "digits.safetensors")
     integers.export("c", out / "digits.c")
@@ -159,8 +137,3 @@ def _ship(out: Path, X: Samples) -> str:
         f'Shipped "{SHIPPED}" as {out / "digits.c"}: {small.stat().st_size / 1e3:.0f} kB in int8, '
         f"{same} of {len(X)} labels of the first fold as in float32."
     )
-
-
-def _as_folder(name: str) -> str:
-    kept = "".join(letter if letter.isalnum() else " " for letter in name.replace("'", ""))
-    return "-".join(kept.lower().split())

@@ -59,11 +59,7 @@ def evaluate_network(
     *,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Score a network on the test part, or on all samples if there is none.
-
-    Returns:
-        A record with the errors, clean and in noise, and the size of the network.
-    """
+    """Return a record of a network's size and its errors on the test part, or on all samples."""
     for level in noise:
         not_negative("every noise level", level)
     split = in_order(split, network.feature_names)

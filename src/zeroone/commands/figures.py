@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from zeroone.data.splits import Split
 from zeroone.utils.checks import need_extra
@@ -16,15 +17,14 @@ from zeroone.utils.storage import replacing
 COLOURS = ("#3b82d6", "#e06c1f", "#3f9b4f", "#a855c7", "#b08900", "#1f93a5", "#d6487e", "#7d8794")
 SOFT = "#808892"  # legible on light and dark pages
 LARGEST = 1e30  # beyond it, and below its inverse, axes have no sensible ticks
-LABEL = {"textcoords": "offset points", "va": "center", "fontsize": 9}
 
 
 @dataclass(frozen=True)
 class Line:
-    """The values of all iterations; None is a gap."""
+    """The values of all iterations; NaN is a gap."""
 
     name: str
-    values: Sequence[float | None]
+    values: ArrayLike
     number: int = 0  # of its colour
     dashed: bool = False
 
@@ -41,11 +41,11 @@ def line_chart(lines: Sequence[Line], *, log: bool = False) -> str:
     """
     figure = _new_figure(figsize=(4.8, 2.7))
     axis = figure.add_axes((0.14, 0.1, 0.84, 0.86))
-    for line in lines:
-        shown = [v if v is not None and _fits(v) else np.nan for v in line.values]
+    curves = [_shown(line.values) for line in lines]
+    for line, curve in zip(lines, curves, strict=True):
         style = "--" if line.dashed else "-"
-        axis.plot(shown, style, color=line.colour, marker=".", markersize=3, linewidth=1.5)
-    if log and any(v and _fits(v) for line in lines for v in line.values):
+        axis.plot(curve, style, color=line.colour, marker=".", markersize=3, linewidth=1.5)
+    if log and any((curve > 0).any() for curve in curves):
         axis.set_yscale("log")
     else:
         axis.set_ylim(bottom=0)
@@ -58,8 +58,11 @@ def line_chart(lines: Sequence[Line], *, log: bool = False) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
 
 
-def _fits(value: float) -> bool:
-    return value == 0 or 1 / LARGEST < value < LARGEST
+def _shown(values: ArrayLike) -> NDArray[np.float64]:
+    """Return what an axis can show; all else becomes a gap."""
+    curve = np.asarray(values, dtype=np.float64)
+    fits = (curve == 0) | ((curve > 1 / LARGEST) & (curve < LARGEST))
+    return np.where(fits, curve, np.nan)
 
 
 def plot_methods(records: dict[str, list[dict[str, Any]]], path: Path, most: float = 11) -> Path:
@@ -70,14 +73,13 @@ def plot_methods(records: dict[str, list[dict[str, Any]]], path: Path, most: flo
         share, found = mean_flips(runs), [100 * run["result"]["test_error"] for run in runs]
         mean, colour = float(np.mean(found)), "0.6" if share is None else "C0"
         if share is not None:
-            flips.barh(row, 100 * share, color=colour, height=0.6)
-            flips.annotate(f"{100 * share:.2g}%", (100 * share, row), (4, 0), **LABEL)
+            bar = flips.barh(row, 100 * share, color=colour, height=0.6)
+            flips.bar_label(bar, [f"{100 * share:.2g}%"], padding=4, fontsize=9)
         errors.barh(row, min(mean, most), color=colour, height=0.6)
         errors.plot(found, [row] * len(found), "o", color="0.2", markersize=3)
-        inside = (-4, 0) if mean > most else (6, 0)
-        side = {"ha": "right", "color": "white"} if mean > most else {}
-        at = min(max(found), most)
-        errors.annotate(f"{mean:.1f}%" + " →" * (mean > most), (at, row), inside, **LABEL, **side)
+        inside = {"ha": "right", "color": "white"} if mean > most else {"ha": "left"}
+        text = f" {mean:.1f}% " + "→ " * (mean > most)
+        errors.text(min(max(found), most), row, text, va="center", fontsize=9, **inside)
     flips.set_yticks(range(len(records)), list(records))
     flips.invert_yaxis()
     flips.set_title("Hidden outputs that flip in each pass", fontsize=10)
@@ -101,22 +103,18 @@ def plot_contact_sheet(split: Split, path: Path, per_class: int = 10) -> Path:
     assert split.shape is not None
     channels, height, width = split.shape
     labels = np.unique(split.y)[:20]
-    sheet = np.ones((len(labels) * height, per_class * width, channels))
+    tiles = np.ones((len(labels), per_class, *split.shape))
     bright = 255 if split.X.dtype == np.uint8 else max(float(split.X.max()), 1e-9)
     for row, label in enumerate(labels):
         images = split.X[np.flatnonzero(split.y == label)[:per_class]] / bright
-        tiles = images.clip(0, 1).reshape(-1, channels, height, width).transpose(2, 0, 3, 1)
-        top = row * height
-        sheet[top : top + height, : len(images) * width] = tiles.reshape(height, -1, channels)
+        tiles[row, : len(images)] = images.clip(0, 1).reshape(-1, *split.shape)
+    sheet = tiles.transpose(0, 3, 1, 4, 2).reshape(-1, per_class * width, channels)
     size = (per_class * 0.6 + 1.6, len(labels) * 0.6)
     figure = _new_figure(figsize=size, layout="constrained")
     axis = figure.subplots()
     axis.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", interpolation="nearest")
-    axis.set_xticks([])
-    axis.set_yticks(
-        [height * (row + 0.5) for row in range(len(labels))],
-        [split.class_name(label) for label in labels],
-    )
+    middles = height * (np.arange(len(labels)) + 0.5)
+    axis.set(xticks=[], yticks=middles, yticklabels=[split.class_name(label) for label in labels])
     return _save(figure, path)
 
 

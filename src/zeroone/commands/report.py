@@ -2,14 +2,16 @@
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from zeroone.commands.checks import check_output, set_threads
 from zeroone.commands.figures import COLOURS, Line, line_chart
@@ -102,12 +104,13 @@ class Evaluation:
     @property
     def frequent(self) -> list[tuple[str, str, int]]:
         """The most frequent confusions: truth, guess, count."""
-        counts = np.array(self.confusion)
-        np.fill_diagonal(counts, 0)
-        order = np.argsort(-counts, axis=None, kind="stable")[:CONFUSIONS]
-        found = zip(*np.unravel_index(order, counts.shape), strict=True)
-        names = self.classes
-        return [(names[t], names[g], int(counts[t, g])) for t, g in found if counts[t, g]]
+        found = [
+            (truth, guess, n)
+            for truth, row in zip(self.classes, self.confusion, strict=True)
+            for guess, n in zip(self.classes, row, strict=True)
+            if n and guess != truth
+        ]
+        return sorted(found, key=lambda pair: -pair[2])[:CONFUSIONS]
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,7 @@ class Run:
 
 
 def read_run(path: Path, *, data: str | None, data_dir: Path | None, label: str | None) -> Run:
-    """Read a run from its folder, or from the file of its record.
-
-    Raises:
-        InputError: the record is missing or incomplete, or ``data`` are not those of the run.
-    """
+    """Read a run from its folder, or from its record; only ``data`` that are given must fit."""
     record_path = path / RECORD if path.is_dir() else path
     if not record_path.is_file():
         raise InputError(f"there is no record {record_path}: give the folder of a finished run.")
@@ -170,10 +169,10 @@ def evaluate(network: Network, part: Subset, split: Split, name: str) -> Evaluat
 
     ``split`` gives the names of classes and the shape of images, ``name`` is that of the part.
     """
-    scores = network.scores(part.X[:])
-    guesses, n_classes, known = classify(scores), len(network.classes), part.y >= 0
-    pairs = part.y[known] * n_classes + guesses[known]
-    confusion = torch.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+    scores, n = network.scores(part.X[:]), len(network.classes)
+    guesses, known = classify(scores), part.y >= 0
+    pairs = part.y[known] * n + guesses[known]
+    confusion = torch.bincount(pairs, minlength=n**2).reshape(n, n)
     names = [split.class_name(label) for label in network.classes]
     wrong = torch.nonzero((guesses != part.y) & known)[:, 0]
     sure = network.head.probabilities(scores)[wrong, guesses[wrong]]
@@ -185,76 +184,65 @@ def evaluate(network: Network, part: Subset, split: Split, name: str) -> Evaluat
             "truth": names[int(part.y[k])],
             "guess": names[int(guesses[k])],
             "probability": probability,
-            "image": _image(part.X[k].numpy(), split.shape, high),
+            "image": _image(part.X[k] / high, split.shape),
         }
         for k, probability in zip(wrong[worst].tolist(), sure[worst].tolist(), strict=True)
     ]
     return Evaluation(name, names, confusion.tolist(), mistakes)
 
 
-def _image(sample: NDArray[Any], shape: Shape | None, high: float) -> str | None:
-    """Encode a sample with values from 0 to ``high`` as a PNG image, if it has three axes."""
+def _image(sample: Tensor, shape: Shape | None) -> str | None:
+    """Encode a sample with values from 0 to 1 as a PNG image, if it has three axes."""
     if shape is None or len(shape) != 3:
         return None
-    bright = np.asarray(sample, dtype=np.float64).reshape(shape) / high
-    pixels = np.clip(255 * bright, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-    buffer = io.BytesIO()
+    pixels = (255 * sample.double()).clamp(0, 255).byte().reshape(shape).permute(1, 2, 0).numpy()
     image = pixels[..., 0] if shape[0] < 3 else np.ascontiguousarray(pixels[..., :3])
+    buffer = io.BytesIO()
     need_extra("pages", "PIL.Image").fromarray(image).save(buffer, format="PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _charts(runs: Sequence[Run]) -> list[tuple[str, list[Line], str]]:
     """Draw the curves of all runs, then those of each run's layers: captions, lines, images."""
-    errors, losses = [], []
+    errors, losses, charts = list[Line](), list[Line](), list[tuple[str, list[Line], bool]]()
     for colour, run in enumerate(runs):
-        history = run.record["history"]
+        history, of = run.record["history"], f", {run.name}" if len(runs) > 1 else ""
         scored = "test" if "test_error" in history[-1] else "validation"
         for part in ("train", scored):
-            values = _values(history, f"{part}_error", factor=100)
+            values = _values((entry.get(f"{part}_error") for entry in history), 100)
             errors.append(Line(f"{run.name}: {part}", values, colour, dashed=part == "train"))
-        losses.append(Line(run.name, _values(history, "loss"), colour))
-    layers = [chart for run in runs for chart in _layer_curves(run, several=len(runs) > 1)]
-    drawn = [("Error in % (dashed: training)", errors, True), ("Loss", losses, True), *layers]
+        losses.append(Line(run.name, _values(entry.get("loss") for entry in history), colour))
+        if "F" in history[-1]:
+            terms = [_values(entry.get(term) for entry in history) for term in TERMS]
+            lines = [Line(term, terms[k], k) for k, term in enumerate(TERMS)]
+            charts.append((f"Objective by term{of}", lines, True))
+        units = ("Active units", "active_units", 1)
+        for caption, key, factor in (units, ("Bits flipped in %", "flipped", 100)):
+            layers = zip_longest(*(entry.get(key) or () for entry in history))
+            curves = [_values(layer, factor) for layer in layers]
+            lines = [Line(f"layer {k + 1}", curve, k) for k, curve in enumerate(curves)]
+            charts.append((f"{caption}{of}", lines, False))
+    charts = [("Error in % (dashed: training)", errors, True), ("Loss", losses, True), *charts]
     return [
         (caption, lines, line_chart(lines, log=log))
-        for caption, lines, log in drawn
-        if any(value is not None for line in lines for value in line.values)
+        for caption, lines, log in charts
+        if any(np.isfinite(line.values).any() for line in lines)
     ]
 
 
-def _layer_curves(run: Run, *, several: bool) -> Iterator[tuple[str, list[Line], bool]]:
-    """Yield charts with a line for each layer, or each term of the exact solver's objective."""
-    history, of = run.record["history"], f", {run.name}" if several else ""
-    if "F" in history[-1]:
-        terms = [Line(term, _values(history, term), k) for k, term in enumerate(TERMS)]
-        yield f"Objective by term{of}", terms, True
-    units = ("Active units", "active_units", 1.0)
-    for caption, key, factor in (units, ("Bits flipped in %", "flipped", 100.0)):
-        numbers = range(max(len(entry.get(key) or ()) for entry in history))
-        lines = [Line(f"layer {k + 1}", _values(history, key, k, factor), k) for k in numbers]
-        yield f"{caption}{of}", lines, False
-
-
-def _values(
-    history: list[dict[str, Any]], key: str, layer: int | None = None, factor: float = 1.0
-) -> list[float | None]:
-    """Return an entry of each iteration, or one layer's value of it; None where there is none."""
-    values = [entry.get(key) for entry in history]
-    if layer is not None:
-        values = [found[layer] if found and layer < len(found) else None for found in values]
-    return [None if value is None else factor * value for value in values]
+def _values(numbers: Iterable[float | None], factor: float = 1.0) -> list[float]:
+    """Return multiples of numbers, NaN for those that are missing."""
+    return [math.nan if number is None else factor * float(number) for number in numbers]
 
 
 def _side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     """One row for each setting: the value of each run, and whether they differ."""
     columns = []
-    for run in runs:
-        record = run.record
-        plan, pretraining = record.get("plan") or {}, record.get("initial") or {"settings": {}}
-        known = {"plan": plan, "initial": pretraining["settings"], "machine": record["machine"]}
-        known |= {name: record.get(name, "") for name in ("commit", "date")}
-        columns.append(_flat(record["settings"] | known))
+    for record in (run.record for run in runs):
+        pretraining = record.get("initial") or {"settings": {}}
+        known = {"plan": record.get("plan") or {}, "initial": pretraining["settings"]}
+        known |= {name: record.get(name, "") for name in ("machine", "commit", "date")}
+        columns.append(dict(_flat(record["settings"] | known)))
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column):
         values = [column.get(name, "") for column in columns]
@@ -262,14 +250,12 @@ def _side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     return rows
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Flatten settings into names such as stochastic.epochs; None is what the solver chose."""
-    flat: dict[str, str] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list):
-            flat[prefix + name] = ", ".join(map(str, value)) or "none"
+            yield prefix + name, ", ".join(map(str, value)) or "none"
         else:
-            flat[prefix + name] = "default" if value is None else str(value)
-    return flat
+            yield prefix + name, "default" if value is None else str(value)

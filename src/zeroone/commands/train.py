@@ -1,6 +1,5 @@
 """``zeroone train``: train one network, on the data or on a pretrained backbone."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from zeroone.data.load import load_data
 from zeroone.data.splits import Split
 from zeroone.deploy import quantise
 from zeroone.deploy.exporters.c import size_of
-from zeroone.nn.backbones import BACKBONES, BITS, default_backbone
+from zeroone.nn.backbones import BITS, default_backbone
 from zeroone.nn.heads import HEADS
 from zeroone.pretraining import FOLDER as PRETRAINED
 from zeroone.pretraining import PretrainingSettings, train_on_backbone
@@ -65,25 +64,28 @@ def train(
         pretraining_rate: learning rate of the pretraining (default: 0.001).
         csv: write a line per epoch to this file.
         tensorboard: folder for TensorBoard, if it is installed.
-        settings: the settings of ``TrainSettings.from_options``; None keeps the default.
     """
     set_threads(threads)
     loggers = _loggers(csv, tensorboard, out, data)
-    pretraining = _pretraining(backbone, pretraining_epochs, pretraining_batch, pretraining_rate)
-    chosen = _settings(preset, settings, pretraining)
+    own: dict[str, Any] = {"backbone": backbone, "epochs": pretraining_epochs}
+    own |= {"batch": pretraining_batch, "learning_rate": pretraining_rate}
+    chosen, pretraining = _settings(preset, _given(settings), _given(own))
     with together(chosen.device) as team:
         with team.agree():
             if resume and team.is_first and not pretraining and not out.exists():
                 raise InputError(f"{out} holds no unfinished run: there is nothing to resume.")
             numbers = HEADS[chosen.head].targets.are_numbers
             split = load_data(data, data_dir=data_dir, label=label, numbers=numbers)
+        if pretraining and backbone is None:
+            pretraining = replace(pretraining, backbone=default_backbone(split.shape))
         if threads is None and not pretraining:
             set_threads(chosen.threads_for(split.X.shape[1]))
-        place = {"out": out, "name": data, "team": team}
-        place |= {"resume": resume, "overwrite": overwrite}
-        run = _run(split, chosen, pretraining, loggers, quiet=quiet, **place)
-    if run is not None and team.is_first:
-        _print(run, split.name, str(out))
+        place = {"out": out, "name": data, "team": team, "resume": resume, "overwrite": overwrite}
+        _run(split, chosen, pretraining, loggers, quiet=quiet, **place)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -> list[Callback]:
@@ -98,51 +100,38 @@ def _loggers(csv: Path | None, tensorboard: Path | None, out: Path, data: str) -
     return made
 
 
-def _pretraining(
-    backbone: str | None, epochs: int | None, batch: int | None, rate: float | None
-) -> dict[str, Any]:
-    """Check the options of a backbone; return those that were given as ``PretrainingSettings``."""
-    options = {"backbone": backbone, "epochs": epochs, "batch": batch, "learning_rate": rate}
-    given = {name: value for name, value in options.items() if value is not None}
-    if given and epochs is None:
-        raise InputError("a backbone needs --pretraining-epochs, how long it is pretrained (or 0).")
-    count("--pretraining-epochs", epochs or 0, least=0)
-    if not epochs and (batch is not None or rate is not None):
-        raise InputError(
-            "--pretraining-batch and --pretraining-rate need --pretraining-epochs above 0."
-        )
-    if backbone is not None:
-        one_of("backbone", backbone, BACKBONES)
-    return given
-
-
 def _settings(
     preset: str | None, options: dict[str, Any], pretraining: dict[str, Any]
-) -> TrainSettings:
+) -> tuple[TrainSettings, PretrainingSettings | None]:
     """Read the settings; augmentation is the backbone's, if one is pretrained."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if "hidden" in given:
-        given["hidden"] = tuple(given["hidden"].split(","))
-    if pretraining.get("epochs"):
-        pretraining["augment"] = given.pop("augment", None)
-        PretrainingSettings(**{"backbone": "small"} | pretraining)  # refused before data are read
-    return TrainSettings.from_options(preset, **given)
+    chosen = None
+    if pretraining:
+        if "epochs" not in pretraining:
+            raise InputError(
+                "a backbone needs --pretraining-epochs, how long it is pretrained (or 0)."
+            )
+        if count("--pretraining-epochs", pretraining["epochs"], least=0):
+            pretraining["augment"] = options.pop("augment", None)
+        elif pretraining.keys() & {"batch", "learning_rate"}:
+            raise InputError(
+                "--pretraining-batch and --pretraining-rate need --pretraining-epochs above 0."
+            )
+        chosen = PretrainingSettings(**{"backbone": "small"} | pretraining)
+    if "hidden" in options:
+        options["hidden"] = tuple(options["hidden"].split(","))
+    return TrainSettings.from_options(preset, **options), chosen
 
 
 def _run(
     split: Split,
     settings: TrainSettings,
-    pretraining: dict[str, Any],
-    loggers: Sequence[Callback],
+    pretraining: PretrainingSettings | None,
+    loggers: list[Callback],
     *,
     quiet: bool,
     **place: Any,
-) -> Run | None:
-    """Train on a pretrained backbone, or without one; loggers follow the 0/1 layers only.
-
-    Returns:
-        The run; None if it ended before torchrun restarted this rank.
-    """
+) -> None:
+    """Train on a pretrained backbone, or without one; loggers follow the 0/1 layers only."""
     team, out = place["team"], place["out"]
     if restarts():
         states = (out / STATE, out / PRETRAINED / STATE)
@@ -150,21 +139,18 @@ def _run(
         place["overwrite"] &= not place["resume"]  # the results may be those to replace
         ended = (out / RECORD).exists() and not place["resume"] and not place["overwrite"]
         if team.first_word(ended):
-            return None
+            return
+    place |= {"test": split.test, "image": split.shape}
     if not team.is_first:
         loggers, quiet = [], True
-    place |= {"test": split.test, "image": split.shape}
-    if pretraining:
-        pretraining = {"backbone": default_backbone(split.shape)} | pretraining
-    if pretraining.get("epochs"):
+    if pretraining and pretraining.epochs:
         shown = stages("pretraining", "features", "training", quiet=quiet)
         with shown as (first, second, last):
             place["callbacks"] = (first, second, [*last, *loggers])
-            how = PretrainingSettings(**pretraining)
-            run = train_on_backbone(split.X, split.y, how, settings, **place)
+            run = train_on_backbone(split.X, split.y, pretraining, settings, **place)
     else:
         if pretraining:  # for 0 epochs: the backbone's layers are 0/1, too
-            layers = BITS[one_of("0/1 backbone", pretraining["backbone"], BITS)]
+            layers = BITS[one_of("0/1 backbone", pretraining.backbone, BITS)]
             settings = replace(settings, hidden=(*layers, *settings.layers))
         with stages("training", quiet=quiet) as (callbacks,):
             place |= {"callbacks": [*callbacks, *loggers], "feature_names": split.feature_names}
@@ -173,7 +159,8 @@ def _run(
         raise InputError(
             f"training diverged: {run.reason}; take smaller steps. The record is in {out}."
         )
-    return run
+    if team.is_first:
+        _print(run, split.name, str(out))
 
 
 def _print(run: Run, data: str, out: str) -> None:
