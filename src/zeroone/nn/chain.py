@@ -54,6 +54,19 @@ class ChainLayer(nn.Module):
             self.norm.train(len(U) > 1)
         return self.activation(self.norm(U)), U
 
+    def as_layer(self, operator: Operator) -> Layer:
+        """Return a layer of a network with this operator; thresholds absorb the normalisation."""
+        layer = Layer(operator, self.pool, self.plan.stream, self.plan.bits)
+        if layer.bits and isinstance(self.norm, NORMS) and not self.norm.affine:
+            mean, variance = self.norm.running_mean, self.norm.running_var
+            assert mean is not None
+            assert variance is not None
+            deviation = (variance.double() + self.norm.eps).sqrt()
+            limits = torch.tensor(thresholds_of(layer.bits)).to(deviation)
+            made = mean.double() + limits[:, None] * deviation
+            layer.thresholds = made.to(operator.weight.dtype)
+        return layer
+
     def _take_thresholds(self, thresholds: Tensor | None) -> None:
         """Set the running statistics so that evaluation compares with a layer's thresholds."""
         assert isinstance(self.norm, NORMS)
@@ -123,27 +136,26 @@ class Chain(nn.Module):
             V, U = layer(V, U)
         return V
 
-    def as_layers(self, state: dict[str, Tensor] | None = None) -> list[Layer]:
-        """Return copies of the layers as a network holds them; thresholds absorb normalisations.
+    def as_layers(self) -> list[Layer]:
+        """Return copies of the layers as a network holds them, with the units that are left."""
+        built = self._built([as_matrix(x.linear) for x in self.chain])
+        pairs = zip(self.chain, built, strict=True)
+        return [x.as_layer(layer.operator) for x, layer in pairs]
 
-        Args:
-            state: a ``state_dict`` with the weights to take, in which units may have left; None
-                for the module's own.
+    def layers_of(self, state: dict[str, Tensor]) -> list[Layer]:
+        """Return layers with the weights of a ``state_dict``, in which units may have left."""
+        weights = []
+        for i in range(len(self.chain)):
+            W = state[f"layers.{i}.linear.weight"].flatten(1)
+            bias = state.get(f"layers.{i}.linear.bias")
+            weights.append(W if bias is None else torch.cat([W, bias[:, None]], dim=1))
+        return self._built(weights)
 
-        """
-        own = self.state_dict() if state is None else state
-        weights = [_matrix(own, f"layers.{i}.linear.") for i in range(len(self.layers))]
-        plans = [replace(x.plan, units=len(W)) for x, W in zip(self.chain, weights, strict=True)]
-        drawn = iter(weights)
-        layers = build_layers(plans, self.shape_in, lambda *_: next(drawn))
-        for i, (part, layer) in enumerate(zip(self.chain, layers, strict=True)):
-            if layer.bits and isinstance(part.norm, NORMS) and not part.norm.affine:
-                mean, variance = (own[f"layers.{i}.norm.running_{of}"] for of in ("mean", "var"))
-                deviation = (variance.double() + part.norm.eps).sqrt()
-                limits = torch.tensor(thresholds_of(layer.bits)).to(deviation)
-                made = mean.double() + limits[:, None] * deviation
-                layer.thresholds = made.to(layer.operator.weight.dtype)
-        return layers
+    def _built(self, weights: list[Tensor]) -> list[Layer]:
+        """Return layers with these weights."""
+        pairs = zip(self.chain, weights, strict=True)
+        plans, drawn = [replace(x.plan, units=len(W)) for x, W in pairs], iter(weights)
+        return build_layers(plans, self.shape_in, lambda *_: next(drawn))
 
     @property
     def streams(self) -> list[bool]:
@@ -158,9 +170,7 @@ class Chain(nn.Module):
 
 def as_matrix(linear: Linear) -> Tensor:
     """Return a copy of the weights as an operator holds them, the biases in the last column."""
-    return _matrix(linear.state_dict(), "")
-
-
-def _matrix(state: dict[str, Tensor], prefix: str) -> Tensor:
-    matrix, bias = state[f"{prefix}weight"].flatten(1).clone(), state.get(f"{prefix}bias")
-    return matrix if bias is None else torch.cat([matrix, bias[:, None]], dim=1)
+    matrix = linear.weight.detach().flatten(1).clone()
+    if linear.bias is None:
+        return matrix
+    return torch.cat([matrix, linear.bias.detach()[:, None]], dim=1)

@@ -252,7 +252,7 @@ class BCDTrainer(ModuleTrainer):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue from the result of ``state()``, with the units that were left then."""
         layers = from_bytes(state["layers"])
-        self.network.layers = self.layers.as_layers(layers)
+        self.network.layers = self.layers.layers_of(layers)
         self.network.to(self.network.scaling.centre.device)
         self._build()
         self.layers.load_state_dict(layers)
