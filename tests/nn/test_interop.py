@@ -310,6 +310,20 @@ def test_poolings_of_bits(average):
     assert network.layers[0].shape_out == (8, 6, 6)
 
 
+@torch.no_grad()
+def test_a_normalised_layer_without_biases_on_averages_of_bits():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, padding=1), Step(), nn.AvgPool2d(2), nn.Flatten()),
+        *(nn.Linear(32, 20, bias=False), nn.BatchNorm1d(20), Step(), nn.Linear(20, 4)),
+    )
+    X = torch.randn(50, 1, 4, 4)
+    for _ in range(100):
+        module(X)
+    network = from_torch(module.eval(), image=(1, 4, 4))
+    torch.testing.assert_close(network.scores(X.flatten(1)), module(X), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
