@@ -54,7 +54,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
     check_has_integers(check_network(network))
     small = compress(_without_constants(network.expanded()), fold=True)
     ranges = small.scaling.inputs
-    if like is not None:
+    if like is not None and small.scaling.bits == 8:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)
         ranges = InputRange.of(raw, torch.float64)
     if ranges is None:
@@ -110,7 +110,7 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     n, taken = network.n_features, network.scaling.taken
     used = np.arange(n) if taken is None else taken.numpy()
     if ranges.are_bytes:
-        return Inputs(n, None if taken is None else used)
+        return Inputs(n, None if taken is None else used, bits=network.scaling.bits)
     low, high = ranges.low.double().numpy()[used], ranges.high.double().numpy()[used]
     if network.operators[0].kernel:  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
@@ -158,7 +158,7 @@ def _stage(network: Network, i: int, inputs: Inputs) -> tuple[Stage, float]:
         None if shortcut is None else _as_map(shortcut, shortcut.linear.double() * rate[:, None]),
         layer.skip,
     )
-    whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else 255)
+    whole = torch.round(-limits) if last else _thresholds(limits, draft, 1 if i else inputs.largest)
     if last and bool((whole.abs() > MOST).any()):
         raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
     if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
@@ -189,6 +189,8 @@ def _has_few_values(W: Tensor, sizes: Tensor) -> Tensor:
 def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Convert an operator on scaled inputs (x - c)/s to one on bytes q, x = low + q / rate.
 
+    Of bytes x, q may be the upper bits: x = q << shift.
+
     Return the weights of bytes, and what to add to the limits. Around an image both scaled inputs
     and bytes are 0, so the shift must not count there: limits differ by position.
     """
@@ -199,6 +201,7 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
     if inputs.low is not None and inputs.rate is not None:
         shift = shift + torch.from_numpy(inputs.low).double() * step
         step = step / torch.from_numpy(inputs.rate).double()
+    step = step * 2.0**inputs.shift
     W = operator.linear.double()
     if not operator.kernel:
         return W * step, -(W @ shift)
@@ -239,7 +242,7 @@ def without_idle(network: IntegerNetwork) -> IntegerNetwork:
         taken = np.arange(inputs.n_features) if inputs.taken is None else inputs.taken
         low = None if inputs.low is None else inputs.low[used]
         rate = None if inputs.rate is None else inputs.rate[used]
-        inputs = Inputs(inputs.n_features, taken[used], low, rate)
+        inputs = Inputs(inputs.n_features, taken[used], low, rate, inputs.bits)
     return replace(network, inputs=inputs, stages=stages)
 
 

@@ -268,7 +268,7 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
     stages, inputs = network.stages, network.inputs
     n_buffers = len(stages) + 1 if any(stage.shortcut for stage in stages) else 2
     buffers = [f"bits_{i % n_buffers}" for i in range(len(stages) + 1)]
-    if inputs.taken is None and inputs.are_bytes:
+    if inputs.taken is None and inputs.are_bytes and not inputs.shift:
         buffers[0] = "sample"
     return [
         Layer(i, stage, _kind(stage, i), buffers[i], buffers[i + 1], buffers[i + 1 - stage.skip])
