@@ -62,7 +62,12 @@ class KernelNetwork:
     """A network in the kernels; ``threads`` share the samples."""
 
     def __init__(
-        self, network: IntegerNetwork, library: Any, threads: int = 1, level: int | None = None
+        self,
+        network: IntegerNetwork,
+        library: Any,
+        threads: int = 1,
+        level: int | None = None,
+        least_sliced: int | None = None,
     ) -> None:
         self.network, self.library, self.threads = network, library, threads
         inputs, best = network.inputs, library.best_level() if level is None else level
@@ -75,8 +80,8 @@ class KernelNetwork:
         self._most = max(1, ROWS // largest)
         places = self._layers.ctypes.data, self._used.ctypes.data if picks else 0
         sizes = inputs.n_features if picks else inputs.n_taken, inputs.n_taken
-        self._slices = Slices.of(network, best)
-        sliced, least = (0, 0) if self._slices is None else self._slices.described
+        self.slices = Slices.of(network, best, least_sliced)
+        sliced, least = (self.slices.address, self.slices.least) if self.slices else (0, 0)
         numbers = len(self), best, *sizes, len(network.classes), self._most, least
         about = (*places, sliced, *numbers, inputs.bits, inputs.shift)
         self._about = np.array([about], NETWORK)
@@ -91,7 +96,10 @@ class KernelNetwork:
 
     @staticmethod
     def of(
-        network: IntegerNetwork, threads: int = 1, level: int | None = None
+        network: IntegerNetwork,
+        threads: int = 1,
+        level: int | None = None,
+        least_sliced: int | None = None,
     ) -> "KernelNetwork | None":
         """Prepare a network for the kernels; None if there are none for it.
 
@@ -100,10 +108,14 @@ class KernelNetwork:
             threads: The number of threads.
             level: The instructions to use: 0 for plain C, 1 for AVX2, 2 for AVX-512; None takes the
                 best that the processor has.
+            least_sliced: From how many samples on to take a bit of all of them at a time, where a
+                network has few weights; None takes an estimate of where that is faster.
 
         """
         library = kernels().library if can_run(network) else None
-        return None if library is None else KernelNetwork(network, library, threads, level)
+        if library is None:
+            return None
+        return KernelNetwork(network, library, threads, level, least_sliced)
 
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples."""

@@ -9,95 +9,112 @@ from numpy.typing import NDArray
 from zeroone.deploy.build import AVX512, ROWS
 from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
 
-import os
-SORT=int(os.environ.get('SORT','1'))
 SLICE = ROWS // 8  # bytes of a plane of all samples
 COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
 MOST_INPUTS = 2**16
 UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
-SLICES = np.dtype(
-    [
-        *((name, "u8") for name in ("all", "places")),
-        *((name, "i4") for name in ("units", "bits", "steps", "bytes", "planes")),
-    ],
-    align=True,
-)  # struct slices in C
+NUMBERS = ("units", "bits", "steps", "bytes", "planes")
+SLICES = np.dtype(  # struct slices
+    [*((name, "u8") for name in ("all", "places")), *((name, "i4") for name in NUMBERS)], align=True
+)
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Nanoseconds on one thread of a Zen 5, with AVX-512 or AVX2."""
+
+    start: float  # of ROWS samples in slices, and of the last layer
+    bit: float  # to slice one bit of a feature
+    weight: float  # to add or subtract a weight that is not 0
+    sample: float  # of a sample in rows
+    product: float  # of a byte and a weight in rows
+    product_of_bits: float
+
+
+WITH_AVX512 = Costs(8000, 4, 0.45, 50, 1.4e-3, 0.6e-3)
+WITH_AVX2 = Costs(9000, 5, 0.6, 400, 4e-3, 1.5e-3)
+
+
 class Slices:
-    """The hidden layers of a network, for at least so many samples."""
+    """The hidden layers of a network, for at least ``least`` samples."""
 
-    layers: list["_Layer"]
-    table: NDArray[Any]
-    least: int
-
-    @property
-    def described(self) -> tuple[int, int]:
-        """The address of the layers, and from how many samples on they are worth it."""
-        return self.table.ctypes.data, self.least
-
-    @staticmethod
-    def of(network: IntegerNetwork, level: int) -> "Slices | None":
-        """List the weights of a network if the kernel takes it, and if it is ever worth it."""
-        hidden, inputs = network.stages[:-1], network.inputs
-        if not hidden or not all(_fits(stage) for stage in hidden):
-            return None
-        bits = inputs.bits
-        layers, below = [], inputs.n_features if inputs.are_bytes else inputs.n_taken
-        columns = np.arange(below)
-        if inputs.are_bytes and inputs.taken is not None:
-            columns = inputs.taken
-        for stage in hidden:
+    def __init__(self, network: IntegerNetwork, level: int, least: int | None = None) -> None:
+        inputs, bits = network.inputs, network.inputs.bits
+        n = inputs.n_features if inputs.are_bytes else inputs.n_taken
+        picked = inputs.are_bytes and inputs.taken is not None
+        columns = inputs.taken if picked else np.arange(n)
+        self._layers = []
+        for stage in network.stages[:-1]:
             planes = 2 if level == AVX512 and bits > 1 else 1
-            layers.append(_Layer.of(stage, columns, below, bits, planes))
-            below, bits = stage.main.n_out, 1
-            columns = np.arange(below)
-        if any(layer.counter > COUNTERS[-1] for layer in layers):
-            return None
-        table = np.array([layer.described for layer in layers], SLICES)
-        return Slices(layers, table, 1)
-
-
-def _fits(stage: Stage) -> bool:
-    dense = not stage.main.kernel and stage.shortcut is None and stage.pool == "none"
-    return dense and weight_bits(stage.main.weights) < 8 and stage.main.n_inputs <= MOST_INPUTS
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """Where the weights of -1, then those of 1, of each unit are."""
-
-    units: NDArray[Any]
-    places: NDArray[np.uint32]
-    counter: int  # bits of a sum
-    numbers: tuple[int, ...]
+            self._layers.append(_Layer(stage, columns, n, bits, planes))
+            n, bits, columns = stage.main.n_out, 1, np.arange(stage.main.n_out)
+        self._table = np.array([layer.described for layer in self._layers], SLICES)
+        self.address = self._table.ctypes.data
+        self.least = _worth(network, level) if least is None else least
 
     @staticmethod
-    def of(stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int) -> "_Layer":
-        """List the weights of columns, each one of n slices of so many bits."""
-        W, nothing = stage.main.weights, np.uint32(n)
-        below, above = ((W == sign).sum(axis=1) for sign in (-1, 1))
-        largest = 2**bits - 1
-        limits = stage.thresholds.clip(-largest * below - 1, largest * above)
+    def of(network: IntegerNetwork, level: int, least: int | None = None) -> "Slices | None":
+        """List the weights of a network; None if the kernel does not take it, or is never faster.
+
+        Args:
+            network: The network.
+            level: The instructions, as in ``KernelNetwork``.
+            least: From how many samples on to use slices; None takes an estimate.
+
+        """
+        hidden = network.stages[:-1]
+        largest = [network.inputs.largest, *(1 for _ in hidden)]
+        if not hidden or not all(map(_fits, hidden, largest)):
+            return None
+        if least is None and _worth(network, level) > ROWS:
+            return None
+        return Slices(network, level, least)
+
+
+def _fits(stage: Stage, largest: int) -> bool:
+    main = stage.main
+    few = not main.kernel and weight_bits(main.weights) < 8 and main.n_inputs <= MOST_INPUTS
+    return few and _counter(stage, largest) <= COUNTERS[-1]
+
+
+def _counter(stage: Stage, largest: int) -> int:
+    """Return the bits of a counter, whose sign tells whether a sum exceeds its limit."""
+    most = largest * int(np.count_nonzero(stage.main.weights, axis=1).max()) + 1
+    return next((bits for bits in COUNTERS if bits > most.bit_length()), most.bit_length() + 1)
+
+
+def _worth(network: IntegerNetwork, level: int) -> int:
+    """Estimate from how many samples on slices take less time than rows."""
+    cost, inputs = WITH_AVX512 if level == AVX512 else WITH_AVX2, network.inputs
+    sizes = [stage.main.weights.size for stage in network.stages[:-1]]
+    added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
+    steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
+    slices = cost.start + cost.bit * inputs.bits * inputs.n_features
+    slices += cost.weight * (steps * added[0] + sum(added[1:]))
+    row = cost.sample + cost.product * sizes[0] + cost.product_of_bits * sum(sizes[1:])
+    return int(slices / row) + 1
+
+
+class _Layer:
+    """Where the weights of -1, then those of 1, of each unit are: columns of ``n`` slices."""
+
+    def __init__(
+        self, stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int
+    ) -> None:
+        W, largest = stage.main.weights, 2**bits - 1
+        counts = np.stack([(W == sign).sum(axis=1) for sign in (-1, 1)])
+        order = np.lexsort(counts)  # units with as many weights follow each other
         lists = []
-        order = np.lexsort((above, below)) if SORT else np.arange(len(W))
-        below, above, limits = below[order], above[order], limits[order]
         for row in W[order]:
             for sign in (-1, 1):
-                some = columns[row == sign].astype(np.uint32)
-                lists.append(np.pad(some, (0, -len(some) % 4), constant_values=nothing))
-        places = np.concatenate(lists) * np.uint32(SLICE * planes)
-        units = np.zeros(len(W), UNITS)
-        units["below"], units["above"], units["limit"] = (below + 3) // 4 * 4, (above + 3) // 4 * 4, limits
-        units["number"] = order
-        size = int(largest * (below + above).max()) + 1
-        counter = next((c for c in COUNTERS if c > size.bit_length()), size.bit_length() + 1)
-        steps = -(-bits // planes)
-        numbers = len(W), counter, steps, (n + 1) * SLICE * planes, planes
-        return _Layer(units, places, counter, numbers)
-
-    @property
-    def described(self) -> tuple[int, ...]:
-        """What the C code knows of a layer."""
-        return self.units.ctypes.data, self.places.ctypes.data, *self.numbers
+                some = columns[row == sign]
+                lists.append(np.pad(some, (0, -len(some) % 4), constant_values=n))
+        self.places = np.concatenate(lists).astype(np.uint32) * np.uint32(SLICE * planes)
+        below, above = counts
+        limits = stage.thresholds.clip(-largest * below - 1, largest * above)
+        self.units = np.empty(len(W), UNITS)
+        self.units["below"], self.units["above"] = (counts[:, order] + 3) // 4 * 4
+        self.units["limit"], self.units["number"] = limits[order], order
+        steps, size = -(-bits // planes), (n + 1) * SLICE * planes
+        numbers: tuple[Any, ...] = len(W), _counter(stage, largest), steps, size, planes
+        self.described = self.units.ctypes.data, self.places.ctypes.data, *numbers

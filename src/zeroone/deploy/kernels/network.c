@@ -275,9 +275,11 @@ static void run_some(const struct network *network, const uint8_t *in, int sampl
     }
     for (s = 0; s < samples; s++) {
         const int32_t *const row = at.sums + s * width;
-        int best = 0;
-        for (j = 1; j < network->classes; j++)
-            best = row[j] > row[best] ? j : best;
+        int32_t most = row[0], best = 0;
+        for (j = 1; j < network->classes; j++) {
+            best = row[j] > most ? j : best;
+            most = row[j] > most ? row[j] : most;
+        }
         if (labels)
             labels[s] = best;
         if (scores)

@@ -278,45 +278,47 @@ struct block {
     int samples, left;
 };
 
-/* Find a bit of all features of each sample. */
-static void find_bits_plain(struct block block, int bit, uint64_t *rows)
+/* Find bits of all features of each sample: one of a byte's bits after the other. */
+static void find_bits_plain(struct block block, int first, int bits, uint64_t rows[][64])
 {
-    int s, k;
-    for (s = 0; s < block.samples; s++) {
-        uint64_t bits = 0;
-        for (k = 0; k < block.left; k++)
-            bits |= (uint64_t)(block.in[s * block.stride + k] >> bit & 1) << k;
-        rows[at(s)] = bits;
-    }
+    int s, k, j;
+    for (j = 0; j < bits; j++)
+        for (s = 0; s < block.samples; s++) {
+            uint64_t found = 0;
+            for (k = 0; k < block.left; k++)
+                found |= (uint64_t)(block.in[s * block.stride + k] >> (first + j) & 1) << k;
+            rows[j][at(s)] = found;
+        }
 }
 
-INLINE WITH_AVX2 uint32_t bits_of(const uint8_t *in, __m128i up)
+static WITH_AVX2 void find_bits_avx2(struct block block, int first, int bits, uint64_t rows[][64])
 {
-    return _mm256_movemask_epi8(_mm256_sll_epi16(_mm256_loadu_si256((const __m256i *)in), up));
-}
-
-static WITH_AVX2 void find_bits_avx2(struct block block, int bit, uint64_t *rows)
-{
-    const __m128i up = _mm_cvtsi32_si128(7 - bit);
     uint8_t part[64] = {0};
-    int s;
+    int s, j;
     for (s = 0; s < block.samples; s++) {
-        const uint8_t *in = block.in + s * block.stride;
+        const __m256i *bytes = (const __m256i *)(block.in + s * block.stride);
         if (block.left < 64)
-            in = memcpy(part, in, block.left);
-        rows[at(s)] = bits_of(in, up) | (uint64_t)bits_of(in + 32, up) << 32;
+            bytes = memcpy(part, bytes, block.left);
+        for (j = 0; j < bits; j++) {
+            const __m128i up = _mm_cvtsi32_si128(7 - first - j);
+            const uint32_t low =
+                _mm256_movemask_epi8(_mm256_sll_epi16(_mm256_loadu_si256(bytes), up));
+            const uint32_t high =
+                _mm256_movemask_epi8(_mm256_sll_epi16(_mm256_loadu_si256(bytes + 1), up));
+            rows[j][at(s)] = low | (uint64_t)high << 32;
+        }
     }
 }
 
-static WITH_AVX512 void find_bits_avx512(struct block block, int bit, uint64_t *rows)
+static WITH_AVX512 void find_bits_avx512(struct block block, int first, int bits,
+                                         uint64_t rows[][64])
 {
     const __mmask64 some = block.left < 64 ? (1ull << block.left) - 1 : ~0ull;
-    const __m512i place = _mm512_set1_epi8((char)(1 << bit));
-    int s;
-#pragma GCC unroll 8
+    int s, j;
     for (s = 0; s < block.samples; s++) {
         const __m512i bytes = _mm512_maskz_loadu_epi8(some, block.in + s * block.stride);
-        rows[at(s)] = _mm512_test_epi8_mask(bytes, place);
+        for (j = 0; j < bits; j++)
+            rows[j][at(s)] = _mm512_test_epi8_mask(bytes, _mm512_set1_epi8((char)(1 << (first + j))));
     }
 }
 
@@ -325,7 +327,7 @@ static void slice(const struct network *network, const uint8_t *in, int samples,
 {
     const struct slices *const layer = network->slices;
     const int level = network->level, planes = layer->planes, words = planes * SLICE_WORDS;
-    uint64_t rows[64] __attribute__((aligned(64)));
+    uint64_t rows[8][64] __attribute__((aligned(64)));
     int k, group, bit, s, j;
     for (k = 0; k < network->features; k += 64) {
         struct block block = {in + k, network->features, 0, network->features - k};
@@ -335,24 +337,21 @@ static void slice(const struct network *network, const uint8_t *in, int samples,
         for (group = 0; group < SLICE_WORDS; group++, block.in += 64 * block.stride) {
             const int left = samples - group * 64;
             block.samples = left < 0 ? 0 : left < 64 ? left : 64;
+            if (block.samples < 64 || network->bits < planes * layer->steps)
+                memset(rows, 0, sizeof rows);
+            (level == AVX512 ? find_bits_avx512 : level == AVX2 ? find_bits_avx2 : find_bits_plain)(
+                block, network->shift, network->bits, rows);
             for (bit = 0; bit < planes * layer->steps; bit++) {
                 uint64_t *const plane =
                     (uint64_t *)(to + bit / planes * (ptrdiff_t)layer->bytes) +
                     k * (ptrdiff_t)words + bit % planes * SLICE_WORDS + group;
-                if (block.samples < 64 || bit >= network->bits)
-                    memset(rows, 0, sizeof rows);
-                if (bit < network->bits) {
-                    (level == AVX512 ? find_bits_avx512 : level == AVX2 ? find_bits_avx2
-                                                                        : find_bits_plain)(
-                        block, bit + network->shift, rows);
-                    transpose(level, rows);
-                }
-                for (s = 0; s < block.left / 8 * 8; s += 8)
+                transpose(level, rows[bit]);
+                for (s = 0; s < block.left / 8; s++)
 #pragma GCC unroll 8
                     for (j = 0; j < 8; j++)
-                        plane[(s + j) * (ptrdiff_t)words] = rows[8 * j + s / 8];
-                for (; s < block.left; s++)
-                    plane[s * (ptrdiff_t)words] = rows[at(s)];
+                        plane[(8 * s + j) * (ptrdiff_t)words] = rows[bit][8 * j + s];
+                for (s *= 8; s < block.left; s++)
+                    plane[s * (ptrdiff_t)words] = rows[bit][at(s)];
             }
         }
     }
