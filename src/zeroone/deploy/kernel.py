@@ -43,7 +43,17 @@ NUMBERS = (
 LAYER = np.dtype(
     [("weights", "u8"), ("limits", "u8"), *((name, "i4") for name in NUMBERS)], align=True
 )
-COUNTS = "n_layers", "level", "features", "inputs", "classes", "most", "least_sliced", "bits", "shift"
+COUNTS = (
+    "n_layers",
+    "level",
+    "features",
+    "inputs",
+    "classes",
+    "most",
+    "least_sliced",
+    "bits",
+    "shift",
+)
 NETWORK = np.dtype(
     [*((name, "u8") for name in ("layers", "taken", "slices")), *((name, "i4") for name in COUNTS)],
     align=True,

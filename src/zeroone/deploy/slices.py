@@ -102,7 +102,7 @@ class _Layer:
         self, stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int
     ) -> None:
         W, largest = stage.main.weights, 2**bits - 1
-        counts = np.stack([(W == sign).sum(axis=1) for sign in (-1, 1)])
+        counts = np.stack([np.count_nonzero(sign == W, axis=1) for sign in (-1, 1)])
         order = np.lexsort(counts)  # units with as many weights follow each other
         lists = []
         for row in W[order]:
