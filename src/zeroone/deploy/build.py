@@ -28,7 +28,7 @@ from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
 LONG_AGO = 30 * 86400  # seconds
-SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "sliced.c", "network.c")
+SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "sliced.c", "slicing.c", "network.c")
 # The sources and Python share these; common.c says what they are.
 ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 16
 AVX512 = 2  # the best level

@@ -1,5 +1,6 @@
-/* What the kernels share. build.py joins common.c, bytes.c, planes.c, tables.c, sliced.c and network.c, in
- * this order, and compiles them as one file; kernel.py orders the weights.
+/* What the kernels share. build.py joins common.c, bytes.c, planes.c, tables.c, sliced.c, slicing.c
+ * and network.c, in this order, and compiles them as one file; kernel.py and slices.py order the
+ * weights.
  *
  * A kernel computes rows: a row is a sample of a dense layer, or a position of a convolution. Every
  * kernel has a plain form, which says what it computes, and forms for AVX2 and AVX-512. Sums of
@@ -16,8 +17,9 @@
  * worth. */
 #define INLINE static inline __attribute__((always_inline))
 #define WITH_AVX2 __attribute__((target("avx2,popcnt")))
-#define WITH_AVX512 \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx512vbmi2,avx512vpopcntdq,popcnt")))
+#define WITH_AVX512                                                                \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi," \
+                          "avx512vbmi2,avx512vpopcntdq,popcnt")))
 
 enum { PLAIN, AVX2, AVX512 };
 

@@ -56,7 +56,8 @@ static struct memory plan(const struct network *network, int samples)
     if (network->slices && samples >= network->least_sliced) {
         parts.inputs = (ptrdiff_t)network->slices->steps * network->slices->bytes;
         for (i = 0; i < network->n_layers - 1; i++)
-            parts.units = larger(parts.units, (network->slices[i].units + 2) * (ptrdiff_t)sizeof(plane));
+            parts.units =
+                larger(parts.units, (network->slices[i].units + 2) * (ptrdiff_t)sizeof(plane));
     }
     /* Parts begin at multiples of 64 bytes. */
     parts.taken = (parts.taken + 63) / 64 * 64;
