@@ -76,10 +76,12 @@ def about(call: Labels, data: models.Data, content: bytes) -> dict[str, Any]:
     }
 
 
-def find_ours(data: models.Data, folder: Path, epochs: int) -> tuple[dict[str, Any], dict]:
+def find_ours(
+    name_of_data: str, data: models.Data, folder: Path, epochs: int
+) -> tuple[dict[str, Any], dict]:
     rows, calls = {}, {}
-    for name in models.WIDTHS:
-        path = models.our_model(name, data, folder, epochs)
+    for name, form in models.our_forms(name_of_data).items():
+        path = models.our_model(name, form, data, folder, epochs)
         model = models.read_ours(path)
         model.threads = 1
         calls[name] = model.predict
@@ -269,7 +271,7 @@ def bench_pareto(
     folder = (models_dir or user_cache_path("zeroone") / "pareto") / data
     models.prepare(data, folder, epochs, relu_epochs)
     found = models.Data.of(data)
-    rows, calls = find_ours(found, folder, epochs)
+    rows, calls = find_ours(data, found, folder, epochs)
     their_rows, their_calls = find_relu(found, folder, relu_epochs)
     rows, calls = rows | their_rows, calls | their_calls
     for name, times in time_all(calls, found.test.X, repeats).items():

@@ -34,6 +34,8 @@ WIDTHS = {  # of ours: hidden layers, and the share of their weights that are no
 # Chosen on the held-out part of MNIST: with ternary weights, steps of 0.16 are better than the
 # default; wide layers of few weights have smaller files and less error than narrow ones.
 SETTINGS = {"weights": "ternary", "move": 0.16, "input_dropout": 0.1}
+# The bits of a pixel in use, beside all 8: the fewest that cost little on the held-out part.
+INPUT_BITS = {"mnist": 2, "fashion-mnist": 4}
 RELU = (16, 32, 48, 64, 96, 128, 256)  # both hidden layers
 DROPOUTS = (0.0, 0.2)  # of inputs; the better one is taken
 SHARE, TUNING = 0.25, 5  # of pruned networks: what stays; epochs after it, or with rounded weights
@@ -65,12 +67,21 @@ class Data:
         return Data(Part(X[many], y[many]), Part(X[few], y[few]), test)
 
 
-def our_model(name: str, data: Data, folder: Path, epochs: int) -> Path:
+def our_forms(data: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of our networks by name: with all bits of the inputs, and with few."""
+    forms: dict[str, dict[str, Any]] = {}
+    for name, density in WIDTHS.items():
+        hidden, bits = tuple(map(int, name.split("-"))), INPUT_BITS[data]
+        forms[name] = SETTINGS | {"hidden": hidden, "density": density}
+        forms[f"{name}, {bits} bits"] = forms[name] | {"input_bits": bits}
+    return forms
+
+
+def our_model(name: str, form: dict[str, Any], data: Data, folder: Path, epochs: int) -> Path:
     """Return the file of one of our networks in integers, trained now if it is not there."""
     path = folder / f"{name}.safetensors"
     if not path.is_file():
-        hidden = tuple(map(int, name.split("-")))
-        options = SETTINGS | {"hidden": hidden, "density": WIDTHS[name], "epochs": epochs}
+        options = form | {"epochs": epochs}
         settings = TrainSettings.from_options(**options)
         network = train(data.fitted.X, data.fitted.y, settings, scores=False).network
         IntegerModel(quantise(network)).save(path)
@@ -223,8 +234,8 @@ def prepare(name: str, folder: Path, epochs: int, relu_epochs: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"epochs": epochs, "relu_epochs": relu_epochs, "held_out": HELD_OUT}
     (folder / "settings.json").write_text(json.dumps(settings))
-    for model in WIDTHS:
-        our_model(model, data, folder, epochs)
+    for model, form in our_forms(name).items():
+        our_model(model, form, data, folder, epochs)
         print(f"{name}: {model}", flush=True)
     for hidden in RELU:
         relu_models(hidden, data, folder, relu_epochs)

@@ -83,7 +83,7 @@ def random_inputs(rng, n):
         n_features = n + int(rng.integers(1, 9))
         taken = np.sort(rng.choice(n_features, n, replace=False)).astype(np.int64)
     if rng.random() < 0.5:
-        return Inputs(n_features, taken)
+        return Inputs(n_features, taken, bits=int(rng.choice((1, 2, 3, 5, 8, 8, 8))))
     low = rng.normal(0, 3, n).astype(np.float32)
     rate = (255 / rng.uniform(0.01, 20, n)).astype(np.float32)
     return Inputs(n_features, taken, low, rate)

@@ -16,7 +16,7 @@ NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().w
 
 @pytest.fixture(autouse=True)
 def _quick_compilation(monkeypatch):
-    flags = ("-O0" if flag == "-O3" else flag for flag in build.FLAGS)
+    flags = ("-O1" if flag == "-O3" else flag for flag in build.FLAGS)
     monkeypatch.setattr(build, "FLAGS", tuple(flags))
 
 

@@ -104,7 +104,7 @@ def test_what_has_no_integer_form():
     huge = whole_network("dense")
     huge.operators[2].offset.fill_(1e9)
     huge.operators[2].linear.fill_(1e-3)
-    with pytest.raises(InputError, match="layer 3 has offsets beyond 32 bits"):
+    with pytest.raises(InputError, match="the last layer has offsets beyond 32 bits"):
         quantise(huge)
     far = torch.tensor([[1.7e9], [1.7e9 + 40]], dtype=torch.float64)
     dense = Network.build(

@@ -102,6 +102,82 @@ def test_widths(draw, level):
             )
 
 
+def of_few_weights(rng, bits, draw):
+    """Make a network of random widths whose limits are among the sums."""
+    widths = rng.choice([1, 2, 31, 33, 64, 65, 130, 300], rng.integers(2, 5)).tolist()
+    network, stages = dense(rng, [*widths, 5], draw), []
+    for i, stage in enumerate(network.stages):
+        size = 0.3 * (1 if i else 2**bits) * np.sqrt(stage.main.n_inputs)
+        limits = rng.normal(0, size, stage.main.n_out).astype(np.int32)
+        stages.append(replace(stage, thresholds=limits))
+    last = stages[-1].main
+    wide = rng.integers(-127, 128, last.weights.shape).astype(np.int8)
+    stages[-1] = replace(stages[-1], main=Map(wide, last.shape_in))
+    n_features = widths[0] + int(rng.integers(0, 70))
+    taken = np.sort(rng.choice(n_features, widths[0], replace=False))
+    inputs = Inputs(n_features, None if n_features == widths[0] else taken, bits=bits)
+    return replace(network, inputs=inputs, stages=stages)
+
+
+def few(rng, shape, _size):
+    return rng.choice([-1, 0, 0, 0, 0, 0, 0, 0, 1], shape)
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("draw", [ternary, binary, few])
+def test_slices(draw, bits, level):
+    """One bit of all samples at a time, in counters of all sizes."""
+    rng = np.random.default_rng(bits)
+    for rows in (1, 64, 65, ROWS - 1, ROWS, 600):
+        network = of_few_weights(rng, bits, draw)
+        X = random_samples(rng, network.inputs, rows)
+        made = KernelNetwork.of(network, level=level, least_sliced=1)
+        assert made.slices is not None
+        assert np.array_equal(made.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_slices_of_any_number_of_samples(level):
+    rng = np.random.default_rng(2)
+    network = of_few_weights(rng, 2, few)
+    X = random_samples(rng, network.inputs, 600)
+    wanted = network.scores(X)
+    for least in (1, 100):
+        made = KernelNetwork.of(network, level=level, least_sliced=least)
+        for rows in range(1, 601):
+            assert np.array_equal(made.scores(X[:rows]), wanted[:rows])
+
+
+@NEEDS_KERNELS
+def test_slices_of_numbers(level):
+    """Inputs that are no bytes become bytes first."""
+    rng = np.random.default_rng(3)
+    network = of_few_weights(rng, 8, few)
+    n = network.inputs.n_taken
+    low, rate = rng.normal(0, 3, n).astype(np.float32), np.full(n, 20, np.float32)
+    network = replace(network, inputs=replace(network.inputs, low=low, rate=rate))
+    X = random_samples(rng, network.inputs, 300)
+    made = KernelNetwork.of(network, level=level, least_sliced=1)
+    assert np.array_equal(made.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_what_has_slices():
+    """Few weights of -1 and 1 in all hidden layers, if that is ever faster."""
+    rng = np.random.default_rng(4)
+    of = kernel.Slices.of
+    sparse = dense(rng, [784, 384, 64, 10], few)
+    assert of(replace(sparse, inputs=Inputs(784, bits=2)), 2).least < ROWS
+    assert of(dense(rng, [784, 384, 64, 10], binary), 2) is None
+    assert of(dense(rng, [784, 384, 64, 10], binary), 2, 1) is not None
+    assert of(dense(rng, [784, 384, 64, 10], normal), 2, 1) is None
+    assert of(dense(rng, [70_000, 2, 2], few), 2, 1) is None
+    assert of(dense(rng, [2100, 2, 2], binary), 2, 1) is None  # sums of 20 bits
+    assert of(dense(rng, [33, 5], few), 2, 1) is None
+    assert of(convolutional(rng, 3, few), 2, 1) is None
+
+
 @NEEDS_KERNELS
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("channels", [1, 3, 31, 33, 64, 100])
@@ -148,7 +224,9 @@ def test_limits_of_any_size(limit, level):
     stages = [replace(s, thresholds=np.full_like(s.thresholds, limit)) for s in network.stages[:2]]
     network = replace(network, stages=[*stages, network.stages[2]])
     X = random_samples(rng, network.inputs, 5)
-    assert np.array_equal(KernelNetwork.of(network, level=level).scores(X), network.scores(X))
+    for least in (1, None):
+        made = KernelNetwork.of(network, level=level, least_sliced=least)
+        assert np.array_equal(made.scores(X), network.scores(X))
 
 
 @NEEDS_KERNELS
@@ -160,7 +238,7 @@ def test_unused_inputs(n_features, level):
     for end in (False, True):
         taken = np.sort(rng.choice(n_features - end, 33 - end, replace=False))
         taken = np.append(taken, n_features - 1) if end else taken
-        one = replace(network, inputs=Inputs(n_features, taken))
+        one = replace(network, inputs=Inputs(n_features, taken, bits=int(rng.integers(1, 9))))
         for rows in (1, 9, ROWS + 1):
             X = random_samples(rng, one.inputs, rows)
             assert np.array_equal(KernelNetwork.of(one, level=level).scores(X), one.scores(X))
@@ -286,8 +364,9 @@ import test_kernels as t
 def check(rng, network, rows):
     X = random_samples(rng, network.inputs, rows)
     for level in range(build.kernels().level + 1):
-        made = KernelNetwork.of(network, level=level)
-        assert made is None or np.array_equal(made.scores(network.check(X)), network.scores(X))
+        for least in (None, 1):
+            made = KernelNetwork.of(network, level=level, least_sliced=least)
+            assert made is None or np.array_equal(made.scores(network.check(X)), network.scores(X))
 assert build.kernels().library is not None, build.kernels().why_not
 for seed in range(60):
     rng = np.random.default_rng(seed)
@@ -295,6 +374,7 @@ for seed in range(60):
     check(rng, random_network(rng), 5)
     check(rng, t.dense(rng, [int(rng.integers(1, 99)), int(rng.integers(1, 200)), 70, 3], draw), 65)
     check(rng, t.convolutional(rng, int(rng.integers(1, 70)), draw), 2)
+    check(rng, t.of_few_weights(rng, 1 + seed % 8, t.few), int(rng.integers(1, 300)))
 print("clean")
 """
 

@@ -25,9 +25,10 @@ from zeroone.utils.checks import InputError
 from zeroone.utils.storage import make_folder, replacing
 
 SWITCH = "ZEROONE_KERNELS"
-SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "network.c")
+SOURCES = ("common.c", "bytes.c", "planes.c", "tables.c", "sliced.c", "slicing.c", "network.c")
 # The sources and Python share these; common.c says what they are.
 ROWS, LANES, SPARE, LEAST_OF_TABLES = 256, 16, 8, 16
+AVX512 = 2  # the best level
 LEVELS = ("plain C", "AVX2", "AVX-512")  # the instructions that a kernel may use
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC"),

@@ -31,7 +31,7 @@ from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 2  # since inputs in use are bits
+FORMAT_VERSION = 3  # since inputs may have fewer bits; 2 in files of others
 GEOMETRY = ("kernel", "stride", "padding")
 
 
@@ -60,7 +60,7 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
     """Write an integer network to a safetensors file, all or nothing."""
     inputs = network.inputs
     header: dict[str, Any] = {
-        "version": FORMAT_VERSION,
+        "version": FORMAT_VERSION if inputs.bits < 8 else 2,
         "package": __version__,
         "n_features": inputs.n_features,
         "classes": network.classes,
@@ -70,6 +70,8 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
     }
     if network.feature_names is not None:
         header["features"] = network.feature_names
+    if inputs.bits < 8:
+        header["input_bits"] = inputs.bits
     arrays: dict[str, NDArray[Any]] = {}
     if inputs.taken is not None:
         arrays["inputs.used"] = np.packbits(np.isin(np.arange(inputs.n_features), inputs.taken))
@@ -179,19 +181,20 @@ def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
 
 def _read_inputs(header: dict[str, Any], tensors: dict[str, Tensor]) -> Inputs:
     n = count("the number of inputs", header["n_features"])
+    bits = count("input_bits", header.get("input_bits", 8), most=8)
     taken = None
     if "inputs.used" in tensors:
-        bits = _array(tensors["inputs.used"], torch.uint8)
-        if bits.shape != (-(-n // 8),) or not bits.any():
+        used = _array(tensors["inputs.used"], torch.uint8)
+        if used.shape != (-(-n // 8),) or not used.any():
             raise InputError("which inputs are used is not said of each of them.")
-        taken = np.flatnonzero(np.unpackbits(bits, count=n))
+        taken = np.flatnonzero(np.unpackbits(used, count=n))
     if "inputs.low" not in tensors:
-        return Inputs(n, taken)
+        return Inputs(n, taken, bits=bits)
     low = _array(tensors["inputs.low"], torch.float32)
     rate = _array(tensors["inputs.rate"], torch.float32)
     if not low.shape == rate.shape == (n if taken is None else len(taken),):
         raise InputError("the range of the inputs is not given for each of them.")
-    return Inputs(n, taken, low, rate)
+    return Inputs(n, taken, low, rate, bits)
 
 
 def _array(tensor: Tensor, *dtypes: torch.dtype) -> NDArray[Any]:

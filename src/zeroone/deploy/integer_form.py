@@ -2,9 +2,9 @@
 
 Every engine and every export computes exactly this, on every machine:
 
-1. Inputs become bytes q. Bytes stay as they are; any other number x becomes
-   q = floor((x - low) * rate + 1/2), clipped to [0, 255], with each operation rounded to float32
-   (``Inputs``). Unused inputs are left out.
+1. Inputs become bytes q. Bytes stay as they are, or become their upper bits, q = x >> (8 - bits).
+   Any other number x becomes q = floor((x - low) * rate + 1/2), clipped to [0, 255], with each
+   operation rounded to float32 (``Inputs``). Unused inputs are left out.
 2. A hidden layer sums the int8 weights of those inputs that are 1; the first layer sums weights
    times q. Convolutions pad their images with zeros. A bit is 1 where the sum exceeds an int32
    threshold. Max pooling takes the largest bit of a window; average pooling sums a window and
@@ -57,8 +57,11 @@ class Inputs:
     taken: NDArray[np.int64] | None = None  # the indices of features in use; None uses all
     low: NDArray[np.float32] | None = None  # the value of byte 0, by feature in use; None for bytes
     rate: NDArray[np.float32] | None = None  # levels per unit, likewise
+    bits: int = 8  # of a byte: the upper ones are used
 
     def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 8 or (self.bits < 8 and self.low is not None):
+            raise InputError("only inputs of bytes have fewer bits.")
         if self.low is None or self.rate is None:
             return
         finite = bool(np.isfinite(self.low).all() and np.isfinite(self.rate).all())
@@ -75,11 +78,21 @@ class Inputs:
         """Whether raw inputs are bytes already."""
         return self.low is None
 
+    @property
+    def shift(self) -> int:
+        """How many lower bits of a byte are left out."""
+        return 8 - self.bits
+
+    @property
+    def largest(self) -> int:
+        """The largest input of the first layer."""
+        return (1 << self.bits) - 1
+
     def apply(self, X: NDArray[Any]) -> Bytes:
         """Convert raw samples, one per row, to bytes."""
         X = X if self.taken is None else X[:, self.taken]
         if self.low is None or self.rate is None:
-            return np.ascontiguousarray(X, dtype=np.uint8)
+            return np.ascontiguousarray(X, dtype=np.uint8) >> np.uint8(self.shift)
         scaled = (np.asarray(X, dtype=np.float32) - self.low) * self.rate + np.float32(0.5)
         q: Bytes = np.clip(np.floor(scaled), 0, 255).astype(np.uint8, order="C")
         return q
@@ -258,7 +271,7 @@ class IntegerNetwork:
             raise InputError("the first layer takes another number of inputs than there are.")
         bound = None
         for i in range(len(self.stages)):
-            bound = _check_stage(self.stages, i, bound)
+            bound = _check_stage(self.stages, i, 1 if i else self.inputs.largest, bound)
         n_weights = sum(m.weights.size for m in self.maps)
         if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
             raise InputError("the network is too large.")
@@ -342,10 +355,12 @@ class IntegerNetwork:
         return export(self, to, path, image)
 
 
-def _check_stage(stages: list[Stage], i: int, below: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _check_stage(
+    stages: list[Stage], i: int, largest: int, below: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
     """Require that layer i fits the layer below it and that its sums fit in 32 bits.
 
-    Takes the largest sums of the layer below, and returns its own.
+    Takes its largest input and the largest sums of the layer below, and returns its own.
     """
     stage, where, last = stages[i], f"layer {i + 1}", i == len(stages) - 1
     if i and math.prod(stages[i - 1].shape_out) != stage.main.n_inputs:
@@ -362,7 +377,7 @@ def _check_stage(stages: list[Stage], i: int, below: NDArray[np.int64] | None) -
     if i == 0 and max(-int(weights.min()), int(weights.max())) > LARGEST_OF_BYTES:
         raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
     limits = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1).max(axis=1)
-    bound = largest_sums(stage, 1 if i else 255, below)
+    bound = largest_sums(stage, largest, below)
     size = int((bound + limits * last).max())
     if max(size, int(limits.max())) > MOST:
         raise InputError(f"{where} adds up to {size:,}, more than 32 bits hold.")
@@ -382,8 +397,8 @@ def _check_stream(stages: list[Stage], i: int) -> None:
 def largest_sums(stage: Stage, largest: int, below: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Bound the size of each unit's sums (of a window's totals with average pooling).
 
-    ``largest`` is the largest input: 255 for bytes, 1 for bits; ``below`` has the bounds of the
-    layer below, for a stream.
+    ``largest`` is the largest input: 255 for whole bytes, 1 for bits; ``below`` has the bounds of
+    the layer below, for a stream.
     """
     rows = _sums_of_sizes(stage.main.weights) * largest
     if stage.stream and below is not None:

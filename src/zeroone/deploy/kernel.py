@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.build import LANES, ROWS, kernels
+from zeroone.deploy.build import AVX512, LANES, ROWS, kernels
 from zeroone.deploy.integer_form import (
     Inputs,
     IntegerNetwork,
@@ -29,9 +29,9 @@ from zeroone.deploy.integer_form import (
     Weights,
     weight_bits,
 )
+from zeroone.deploy.slices import Slices
 from zeroone.nn.operators import Shape
 
-AVX512 = 2  # the level
 WORD, LINE = 32, 64  # bits, bytes
 MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
 LEAST_SHARE = 8  # of a thread, as a part of what kernels take at a time: less is not worth one
@@ -43,11 +43,19 @@ NUMBERS = (
 LAYER = np.dtype(
     [("weights", "u8"), ("limits", "u8"), *((name, "i4") for name in NUMBERS)], align=True
 )
+COUNTS = (
+    "n_layers",
+    "level",
+    "features",
+    "inputs",
+    "classes",
+    "most",
+    "least_sliced",
+    "bits",
+    "shift",
+)
 NETWORK = np.dtype(
-    [
-        *((name, "u8") for name in ("layers", "taken")),
-        *((name, "i4") for name in ("n_layers", "level", "features", "inputs", "classes", "most")),
-    ],
+    [*((name, "u8") for name in ("layers", "taken", "slices")), *((name, "i4") for name in COUNTS)],
     align=True,
 )
 
@@ -64,21 +72,29 @@ class KernelNetwork:
     """A network in the kernels; ``threads`` share the samples."""
 
     def __init__(
-        self, network: IntegerNetwork, library: Any, threads: int = 1, level: int | None = None
+        self,
+        network: IntegerNetwork,
+        library: Any,
+        threads: int = 1,
+        level: int | None = None,
+        least_sliced: int | None = None,
     ) -> None:
         self.network, self.library, self.threads = network, library, threads
         inputs, best = network.inputs, library.best_level() if level is None else level
         self._arrays = [_Layer(network, i, _tile(best, i)) for i in range(len(self))]
         self._layers = np.array([layer.described for layer in self._arrays], LAYER)
-        picks = inputs.are_bytes and inputs.taken is not None
+        picks = inputs.are_bytes and (inputs.taken is not None or inputs.shift > 0)
         self._used = _bits_of_used(inputs) if picks else np.empty(0, np.uint8)
         # Positions of convolutions are rows as well: fewer samples at a time stay in the cache.
         largest = max(math.prod(stage.main.shape_out[1:]) for stage in network.stages)
         self._most = max(1, ROWS // largest)
         places = self._layers.ctypes.data, self._used.ctypes.data if picks else 0
         sizes = inputs.n_features if picks else inputs.n_taken, inputs.n_taken
-        numbers = len(self), best, *sizes, len(network.classes), self._most
-        self._about = np.array([(*places, *numbers)], NETWORK)
+        self.slices = Slices.of(network, best, least_sliced)
+        sliced, least = (self.slices.address, self.slices.least) if self.slices else (0, 0)
+        numbers = len(self), best, *sizes, len(network.classes), self._most, least
+        about = (*places, sliced, *numbers, inputs.bits, inputs.shift)
+        self._about = np.array([about], NETWORK)
         self._address, self._run_one = self._about.ctypes.data, library.leading_class
         self._memory_of_one = self._room(1)
         self._to = self._memory_of_one.ctypes.data
@@ -90,7 +106,10 @@ class KernelNetwork:
 
     @staticmethod
     def of(
-        network: IntegerNetwork, threads: int = 1, level: int | None = None
+        network: IntegerNetwork,
+        threads: int = 1,
+        level: int | None = None,
+        least_sliced: int | None = None,
     ) -> "KernelNetwork | None":
         """Prepare a network for the kernels; None if there are none for it.
 
@@ -99,10 +118,14 @@ class KernelNetwork:
             threads: The number of threads.
             level: The instructions to use: 0 for plain C, 1 for AVX2, 2 for AVX-512; None takes the
                 best that the processor has.
+            least_sliced: From how many samples on to take a bit of all of them at a time, where a
+                network has few weights; None takes an estimate of where that is faster.
 
         """
         library = kernels().library if can_run(network) else None
-        return None if library is None else KernelNetwork(network, library, threads, level)
+        if library is None:
+            return None
+        return KernelNetwork(network, library, threads, level, least_sliced)
 
     def scores(self, raw: NDArray[Any]) -> Sums:
         """Compute the scores of checked samples."""
@@ -194,7 +217,7 @@ class _Layer:
             self.weights = aligned(_tiles_of_planes(_plane(W > 0), _plane(below_0), planes, tile))
         else:
             W = padded(W, LANES, 4)
-            room = _room(W, 255 if first else 1)
+            room = _room(W, network.inputs.largest if first else 1)
             self.weights = aligned(_tiles_of_quads(W, tile))
         if i < len(network.stages) - 1:
             limits = limits.clip(max=2**31 - 1)
@@ -208,7 +231,7 @@ class _Layer:
 def _bits_of_used(inputs: Inputs) -> NDArray[np.uint8]:
     """Return a bit for each feature, 1 if it is in use, in whole words of 64."""
     used = np.zeros(inputs.n_features, np.bool_)
-    used[inputs.taken] = True
+    used[slice(None) if inputs.taken is None else inputs.taken] = True
     return np.packbits(padded(used, 64), bitorder="little")
 
 

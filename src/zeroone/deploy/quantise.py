@@ -57,7 +57,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
         first.linear[:, torch.isin(_used(small), constant)] = 0
     small = compress(small, fold=True)
     ranges = small.scaling.inputs
-    if like is not None:
+    if like is not None and small.scaling.bits == 8:
         raw = check_width(check_inputs(like, torch.float64), network.n_features)
         ranges = InputRange.of(raw, torch.float64)
     if ranges is None:
@@ -77,11 +77,11 @@ def convert(network: Network, ranges: InputRange) -> IntegerNetwork:
         drafts.append(_draft(network, i, inputs, drafts[-1] if drafts else None))
     sizes = _sizes([draft.W for draft in drafts], network.streams)
     stages: list[Stage] = []
-    bound, unit = None, 1.0  # of the layer below
+    reach, unit = None, 1.0  # the largest sums of the layer below
     for i, draft in enumerate(drafts):
-        stage, unit = _stage(network, i, draft, sizes[i], bound)
-        bound = largest_sums(stage, 1 if i else 255, bound)
-        stages.append(stage)
+        stage, limits, unit = _stage(network, i, draft, sizes[i])
+        reach = largest_sums(stage, 1 if i else inputs.largest, reach)
+        stages.append(_with_thresholds(stage, limits, reach, last=i == len(drafts) - 1))
     return IntegerNetwork(
         inputs, stages, list(network.classes), network.head, unit, network.feature_names
     )
@@ -156,7 +156,7 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     n, used = network.n_features, _used(network).numpy()
     taken = None if network.scaling.taken is None else used
     if ranges.are_bytes:
-        return Inputs(n, taken)
+        return Inputs(n, taken, bits=network.scaling.bits)
     low, high = ranges.low.double().numpy()[used], ranges.high.double().numpy()[used]
     if network.operators[0].kernel:  # pixels share their weights, so their levels too
         low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
@@ -176,12 +176,10 @@ def _inputs(network: Network, ranges: InputRange) -> Inputs:
     return Inputs(n, taken, low.astype(np.float32), rate.astype(np.float32))
 
 
-def _stage(
-    network: Network, i: int, draft: _Draft, sizes: Tensor, bound: NDArray[np.int64] | None
-) -> tuple[Stage, float]:
-    """Round layer i, whose units have weights of these sizes; return also the unit of its sums.
+def _stage(network: Network, i: int, draft: _Draft, sizes: Tensor) -> tuple[Stage, Tensor, float]:
+    """Round the weights of layer i, whose units have weights of these sizes.
 
-    ``bound`` is the largest sum of each unit of the layer below.
+    Returns also the limits of its sums, and the unit of its sums.
     """
     layer, last = network.layers[i], i == len(network.layers) - 1
     operator, W, limits = layer.operator, draft.W, draft.limits
@@ -200,13 +198,19 @@ def _stage(
         layer.pool.size,
         layer.stream,
     )
-    reach = largest_sums(stage, 1 if i else 255, bound)
+    return stage, limits, 1 / float(rate[0])
+
+
+def _with_thresholds(
+    stage: Stage, limits: Tensor, reach: NDArray[np.int64], *, last: bool
+) -> Stage:
+    """Round limits to thresholds; those of the last layer, with the other sign, to offsets."""
     whole = torch.round(-limits) if last else _thresholds(limits, reach)
     if last and bool((whole.abs() > MOST).any()):
-        raise InputError(f"layer {i + 1} has offsets beyond 32 bits.")
+        raise InputError("the last layer has offsets beyond 32 bits.")
     if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
         whole = whole[:, 0, 0]  # one for all positions
-    return replace(stage, thresholds=whole.to(torch.int32).numpy()), 1 / float(rate[0])
+    return replace(stage, thresholds=whole.to(torch.int32).numpy())
 
 
 def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
@@ -232,6 +236,8 @@ def _has_few_values(W: Tensor, sizes: Tensor) -> Tensor:
 def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Convert an operator on scaled inputs (x - c)/s to one on bytes q, x = low + q / rate.
 
+    Of bytes x, q may be the upper bits: x = q << shift.
+
     Return the weights of bytes, and what to add to the limits. Around an image both scaled inputs
     and bytes are 0, so the shift must not count there: limits differ by position.
     """
@@ -241,6 +247,7 @@ def _fold_scaling(operator: Operator, network: Network, inputs: Inputs) -> tuple
     if inputs.low is not None and inputs.rate is not None:
         shift = shift + torch.from_numpy(inputs.low).double() * step
         step = step / torch.from_numpy(inputs.rate).double()
+    step = step * 2.0**inputs.shift
     W = operator.linear.double()
     if not operator.kernel:
         return W * step, -(W @ shift)

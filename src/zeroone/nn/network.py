@@ -28,7 +28,7 @@ from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # since inputs may have fewer bits; 1 in files of others
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
@@ -284,7 +284,7 @@ class Network:
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, completely or not at all."""
         header = {
-            "version": FORMAT_VERSION,
+            "version": FORMAT_VERSION if self.scaling.bits < 8 else 1,
             "package": __version__,
             "samples": self.layers[0].operator.shape_in,
             "layers": [str(LayerPlan.of(layer)) for layer in self.layers],
@@ -305,6 +305,8 @@ class Network:
             header["constant"] = scaling.constant.tolist()
         if ranges is not None:
             header["bytes"] = ranges.are_bytes
+            if self.scaling.bits < 8:
+                header["input_bits"] = self.scaling.bits
             if not ranges.are_bytes:
                 tensors |= {"scaling.low": ranges.low, "scaling.high": ranges.high}
         if self.backbone is not None:

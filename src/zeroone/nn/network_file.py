@@ -57,7 +57,8 @@ def _build_scaling(header: dict[str, Any], tensors: dict[str, Tensor]) -> Scalin
         ranges = InputRange(low, low + 255, are_bytes=True)
     elif "scaling.low" in tensors:
         ranges = InputRange(tensors["scaling.low"], tensors["scaling.high"])
-    return Scaling(centre, tensors["scaling.scale"], inputs=ranges, **chosen)
+    bits = count("input_bits", header.get("input_bits", 8), most=8)
+    return Scaling(centre, tensors["scaling.scale"], inputs=ranges, bits=bits, **chosen)
 
 
 def _check_loaded(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from zeroone.utils.checks import InputError
 from zeroone.utils.memmap import Rows, SparseRows, split_rows
 from zeroone.utils.parallel import ALONE, Team
 
@@ -61,6 +62,7 @@ class Scaling:
     taken: Tensor | None = None  # the indices of the features in use, in rising order; None: all
     inputs: InputRange | None = None  # the range of raw inputs, if it is known
     constant: Tensor | None = None  # the indices of features that never varied in the training
+    bits: int = 8  # the upper bits of a byte that count; the others are taken as 0
 
     @classmethod
     def fit(
@@ -71,6 +73,7 @@ class Scaling:
         weights: Tensor | None = None,
         team: Team = ALONE,
         channels: int | None = None,
+        bits: int = 8,
     ) -> "Scaling":
         """Centre features at their mean and scale them by their standard deviation (1 if it is 0).
 
@@ -86,12 +89,18 @@ class Scaling:
             team: the ranks that have other samples.
             channels: of images for a convolution: pixels of a channel share their centre, and
                 'auto' means 'common'. None for anything else; 'feature' ignores it.
+            bits: how many upper bits of a byte to use.
+
+        Raises:
+            InputError: the inputs are no bytes, and only some of their bits are wanted.
 
         """
+        if bits < 8 and X.dtype != torch.uint8:
+            raise InputError(f"input_bits={bits} takes the upper bits of bytes, X is {X.dtype}.")
         if X.dtype == torch.uint8 and weights is None:
-            centre, variances = _moments_of_bytes(X, team)
+            centre, variances = _moments_of_bytes(X, team, bits)
         else:
-            centre, variances = _moments(X, weights, team)
+            centre, variances = _moments(X, weights, team, bits)
         if channels is not None and kind != "feature":
             kind, planes = "common", centre.reshape(channels, -1)
             centre = planes.mean(dim=1, keepdim=True).expand_as(planes).flatten()
@@ -111,7 +120,7 @@ class Scaling:
             scale = torch.where(scale > 0, scale, 1.0)
         constant = (stds == 0).nonzero().flatten()
         ranges = InputRange.of(X, dtype, team)
-        return cls(centre.to(dtype), scale.to(dtype), None, ranges, constant)
+        return cls(centre.to(dtype), scale.to(dtype), None, ranges, constant, bits)
 
     @classmethod
     def identity(cls, n_features: int, dtype: torch.dtype = torch.float32) -> "Scaling":
@@ -130,6 +139,7 @@ class Scaling:
         chosen = [some for some in (self.taken, self.constant) if some is not None and len(some)]
         fit = all(_is_rising(some, n_features) for some in chosen)
         fit = fit and (self.taken is None or len(self.taken) > 0)
+        fit = fit and (self.bits == 8 or (self.inputs is not None and self.inputs.are_bytes))
         return shapes and ranges and fit and bool((self.scale > 0).all())
 
     def take(self, columns: Tensor) -> "Scaling":
@@ -167,6 +177,8 @@ class Scaling:
             X, centre = X[:, self.taken], centre[self.taken]
             scale = scale if scale.ndim == 0 else scale[self.taken]
         X = X.to(centre.device).to(centre.dtype)  # bytes are quicker to send
+        if self.bits < 8:
+            X = upper_bits(X, self.bits)
         return (X - centre) / scale
 
     def to(self, device: torch.device) -> "Scaling":
@@ -174,23 +186,33 @@ class Scaling:
         return replace(self, centre=self.centre.to(device), scale=self.scale.to(device))
 
 
-def _moments(X: Rows, weights: Tensor | None, team: Team) -> tuple[Tensor, Tensor]:
+def upper_bits(X: Tensor, bits: int) -> Tensor:
+    """Set all but the upper bits of bytes to 0; the bytes may be floating point numbers."""
+    step = 2.0 ** (8 - bits)
+    return (X / step).floor() * step
+
+
+def _moments(X: Rows, weights: Tensor | None, team: Team, bits: int) -> tuple[Tensor, Tensor]:
     """Return the mean and the variance of each feature, in two passes."""
     w = torch.ones(len(X), dtype=torch.float64) if weights is None else weights.double()
     total = team.total(float(w.sum()))[0]
     sums = torch.zeros(X.shape[1], dtype=torch.float64)
     for rows, some in zip(split_rows(X, ROWS), torch.split(w, ROWS), strict=True):
-        sums += some @ rows.double()
+        sums += some @ _double(rows, bits)
     team.sum_(sums)
     centre = sums / total
     squares = torch.zeros_like(sums)
     for rows, some in zip(split_rows(X, ROWS), torch.split(w, ROWS), strict=True):
-        squares += some @ (rows.double() - centre).square()
+        squares += some @ (_double(rows, bits) - centre).square()
     team.sum_(squares)
     return centre, squares / total
 
 
-def _moments_of_bytes(X: Rows, team: Team) -> tuple[Tensor, Tensor]:
+def _double(rows: Tensor, bits: int) -> Tensor:
+    return rows.double() if bits == 8 else upper_bits(rows.double(), bits)
+
+
+def _moments_of_bytes(X: Rows, team: Team, bits: int) -> tuple[Tensor, Tensor]:
     """Return the same for bytes, in one pass, thirty times as fast.
 
     Sums of so few squares are whole numbers that float32 holds without rounding. The difference of
@@ -199,7 +221,7 @@ def _moments_of_bytes(X: Rows, team: Team) -> tuple[Tensor, Tensor]:
     totals = torch.zeros(2, X.shape[1], dtype=torch.float64)
     for rows in split_rows(X, ROWS):
         for some in torch.split(rows, EXACT_ROWS):
-            numbers = some.float()
+            numbers = some.float() if bits == 8 else upper_bits(some.float(), bits)
             ones = numbers.new_ones(len(numbers))
             totals[0] += ones @ numbers
             totals[1] += ones @ numbers.square_()

@@ -23,8 +23,9 @@ from zeroone.utils.parallel import ALONE, Share, Team
 
 # The settings of training that a baseline shares with a 0/1 network; it ignores all others.
 USED: tuple[str, ...] = ("hidden", "scaling", "augment", "validation", "patience", "dtype", "seed")
-USED += ("epochs", "batch", "input_dropout", "input_noise")
-LATER = ("warmup", "weight_decay", "bf16", "input_noise")  # older records have no such settings
+USED += ("epochs", "batch", "input_dropout", "input_noise", "input_bits")
+# Older records have no such settings.
+LATER = ("warmup", "weight_decay", "bf16", "input_noise", "input_bits")
 
 
 class AdamTrainer(ModuleTrainer):

@@ -95,7 +95,7 @@ class OnlineLearner:
             raise InputError(f"training diverged: {stop[1]}; take smaller steps.")
         self.network = self.trainer.model
         self.network.scaling = self.network.scaling.widened(
-            Scaling.fit(part.X, self.network.dtype, "common")
+            Scaling.fit(part.X, self.network.dtype, "common", bits=self.network.scaling.bits)
         )
         return float(entry["loss"])
 

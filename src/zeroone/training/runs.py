@@ -222,6 +222,7 @@ def _continuing(
         "dtype": str(start.dtype).removeprefix("torch."),
         "bias": any(op.bias for op in start.operators),
         "hidden": tuple(plan.written for plan in plans),
+        "input_bits": start.scaling.bits if start.scaling.bits < 8 else None,
     }
     if start.head.has_margin:
         own["margin"] = start.head.margin

@@ -41,6 +41,8 @@ class TrainSettings:
         scaling: scale the inputs by one 'common' standard deviation, by that of each 'feature', or
             choose by the data ('auto'); below a convolution, pixels of a channel share their
             centre unless it is 'feature'.
+        input_bits: how many upper bits of inputs of bytes to use, 1 to 7; None uses all 8. Few
+            bits make the integer form faster for many samples at a time.
         augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch, or one
             of your own (``register_augmentation``); in Python also a function, from a batch of
             images (samples, channels, height, width) to changed ones, that draws its random
@@ -64,6 +66,7 @@ class TrainSettings:
     margin: float = 1.0
     bias: bool = True
     scaling: str = "auto"
+    input_bits: int | None = None
     augment: str | Augmentation = "none"
     init_std: float | None = None
     validation: float = 0.0
@@ -88,6 +91,8 @@ class TrainSettings:
             object.__setattr__(self, "hidden", _checked_layers(self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, least=0, most=2**63 - 1))
         not_negative("margin", self.margin)
+        if self.input_bits is not None:
+            count("input_bits", self.input_bits, most=7)
         if self.init_std is not None:
             positive("init_std", self.init_std)
         if not_negative("validation", self.validation) >= 1:

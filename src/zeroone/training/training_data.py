@@ -248,7 +248,8 @@ def fit_scaling(
         raise InputError(f"samples of {X.shape[1]} numbers are no images of shape {image}.")
     plans = settings.plans
     channels = image[0] if image is not None and plans and plans[0].kernel else None
-    fitted = Scaling.fit(X, DTYPES[settings.dtype], settings.scaling, weights, team, channels)
+    dtype, bits = DTYPES[settings.dtype], settings.input_bits or 8
+    fitted = Scaling.fit(X, dtype, settings.scaling, weights, team, channels, bits)
     return fitted if settings.augment == "none" else replace(fitted, constant=None)
 
 

@@ -221,7 +221,7 @@ def _layers(network: IntegerNetwork) -> list[Layer]:
     stages, inputs = network.stages, network.inputs
     buffers = [f"bits_{i % 2}" for i in range(len(stages) + 1)]
     joined = [stage.stream for stage in stages] + [False]
-    if inputs.taken is None and inputs.are_bytes:
+    if inputs.taken is None and inputs.are_bytes and not inputs.shift:
         buffers[0] = "sample"
     return [
         Layer(

@@ -59,6 +59,7 @@ def describe(network: IntegerNetwork) -> dict[str, Any]:
         "taken": _encode(inputs.taken, np.int32),
         "low": _encode(inputs.low, np.float32),
         "rate": _encode(inputs.rate, np.float32),
+        "shift": inputs.shift,
         "classes": [str(label) for label in network.classes],
         "unit": network.unit,
         "head": network.head.kind,

@@ -37,7 +37,7 @@ function asBytes(network, sample) {
   for (let j = 0; j < n; j++) {
     const x = sample[network.taken ? network.taken[j] : j];
     if (!network.low) {
-      bytes[j] = x;
+      bytes[j] = x >> network.shift;
       continue;
     }
     // Each operation is rounded to 32 bits.

@@ -91,6 +91,9 @@ class _Graph:
         raw = "inputs"
         if inputs.taken is not None:
             raw = self.add("Gather", raw, self.constant(inputs.taken), axis=1)
+        if inputs.are_bytes and inputs.shift:
+            shift = self.constant(inputs.shift, np.uint8)
+            return self.add("BitShift", raw, shift, direction="RIGHT")
         if inputs.are_bytes:
             return raw
         moved = self.add("Sub", raw, self.constant(inputs.low))

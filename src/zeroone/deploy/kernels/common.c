@@ -1,5 +1,6 @@
-/* What the kernels share. build.py joins common.c, bytes.c, planes.c, tables.c and network.c, in
- * this order, and compiles them as one file; kernel.py orders the weights.
+/* What the kernels share. build.py joins common.c, bytes.c, planes.c, tables.c, sliced.c, slicing.c
+ * and network.c, in this order, and compiles them as one file; kernel.py and slices.py order the
+ * weights.
  *
  * A kernel computes rows: a row is a sample of a dense layer, or a position of a convolution. Every
  * kernel has a plain form, which says what it computes, and forms for AVX2 and AVX-512. Sums of
@@ -16,8 +17,9 @@
  * worth. */
 #define INLINE static inline __attribute__((always_inline))
 #define WITH_AVX2 __attribute__((target("avx2,popcnt")))
-#define WITH_AVX512 \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi2,avx512vpopcntdq,popcnt")))
+#define WITH_AVX512                                                                \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi," \
+                          "avx512vbmi2,avx512vpopcntdq,popcnt")))
 
 enum { PLAIN, AVX2, AVX512 };
 
@@ -28,7 +30,8 @@ int best_level(void)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("popcnt"))
         return PLAIN;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
         __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vpopcntdq"))
         return AVX512;
     return AVX2;
@@ -47,6 +50,17 @@ struct layer {
     int32_t room;          /* quads whose products 16 bits hold */
     /* Of a convolution; kernel is 0 in a dense layer. An image has depth planes of pixels. */
     int32_t kernel, stride, padding, depth, height, width, pixel, rows, columns, window;
+};
+
+struct network { /* as NETWORK in kernel.py */
+    const struct layer *layers;
+    const uint64_t *taken;       /* a bit for each feature, 1 if it is in use; or 0 if all are */
+    const struct slices *slices; /* of the hidden layers, for many samples; or 0 */
+    int32_t n_layers, level, features, inputs; /* inputs: the features in use */
+    int32_t classes;
+    int32_t most;         /* samples at a time, at most ROWS */
+    int32_t least_sliced; /* samples that are worth slices */
+    int32_t bits, shift;  /* of an input: the bits in use; those below, which are not */
 };
 
 /* Where a kernel writes: bits, LANES units to a half word, or sums if there are scores. */

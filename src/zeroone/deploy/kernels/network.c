@@ -1,13 +1,5 @@
 /* A whole network, from bytes to scores and labels. */
 
-struct network { /* as NETWORK in kernel.py */
-    const struct layer *layers;
-    const uint64_t *taken; /* a bit for each feature, 1 if it is in use; or 0 if all are */
-    int32_t n_layers, level, features, inputs; /* inputs: the features in use */
-    int32_t classes;
-    int32_t most; /* samples at a time, at most ROWS */
-};
-
 /* Half words of bits that a row of results takes: whole words. */
 INLINE int halves(const struct layer *layer)
 {
@@ -39,12 +31,12 @@ INLINE ptrdiff_t sample_bytes(const struct layer *layer)
 
 /* Scratch memory, one part after another; each has the size that the largest layer needs. */
 struct memory {
-    ptrdiff_t taken, found, patches, whole, bits, scores, total;
+    ptrdiff_t taken, found, patches, whole, bits, scores, inputs, units, total;
 };
 
 static struct memory plan(const struct network *network, int samples)
 {
-    struct memory parts = {0, 0, 0, 0, 0, 0, 0};
+    struct memory parts = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     int i;
     if (network->taken)
         parts.taken = (ptrdiff_t)samples * network->inputs + 64;
@@ -61,14 +53,23 @@ static struct memory plan(const struct network *network, int samples)
         parts.bits = larger(parts.bits, samples * sample_bytes(layer));
         parts.scores = (ptrdiff_t)samples * layer->units * 4;
     }
+    if (network->slices && samples >= network->least_sliced) {
+        parts.inputs = (ptrdiff_t)network->slices->steps * network->slices->bytes;
+        for (i = 0; i < network->n_layers - 1; i++)
+            parts.units =
+                larger(parts.units, (network->slices[i].units + 2) * (ptrdiff_t)sizeof(plane));
+    }
     /* Parts begin at multiples of 64 bytes. */
     parts.taken = (parts.taken + 63) / 64 * 64;
     parts.found = (parts.found + 63) / 64 * 64;
     parts.patches = (parts.patches + 63) / 64 * 64;
     parts.whole = (parts.whole + 63) / 64 * 64;
     parts.bits = (parts.bits + 63) / 64 * 64;
+    parts.scores = (parts.scores + 63) / 64 * 64;
+    parts.inputs = (parts.inputs + 63) / 64 * 64;
+    parts.units = (parts.units + 63) / 64 * 64;
     parts.total = parts.taken + parts.found + parts.patches + parts.whole + 2 * parts.bits +
-                  parts.scores + 64;
+                  parts.scores + parts.inputs + 2 * parts.units + 64;
     return parts;
 }
 
@@ -85,16 +86,19 @@ static void take(const struct network *network, const uint8_t *in, uint8_t *to)
     for (k = 0; k < network->features; k += 64) {
         uint64_t left = network->taken[k / 64];
         for (; left; left &= left - 1)
-            *to++ = in[k + __builtin_ctzll(left)];
+            *to++ = in[k + __builtin_ctzll(left)] >> network->shift;
     }
 }
 
 static WITH_AVX512 void take_avx512(const struct network *network, const uint8_t *in, uint8_t *to)
 {
+    const __m128i shift = _mm_cvtsi32_si128(network->shift);
+    const __m512i mask = _mm512_set1_epi8((char)(255 >> network->shift));
     int k;
     for (k = 0; k < network->features; k += 64) {
         const __mmask64 some = network->taken[k / 64];
-        const __m512i bytes = _mm512_maskz_loadu_epi8(some, in + k);
+        const __m512i whole = _mm512_maskz_loadu_epi8(some, in + k);
+        const __m512i bytes = _mm512_and_si512(_mm512_srl_epi16(whole, shift), mask);
         _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(some, bytes));
         to += __builtin_popcountll(some);
     }
@@ -178,44 +182,105 @@ static void run_convolution(const struct layer *layer, int level, const uint8_t 
         pool(layer, whole, to);
 }
 
+/* Where the parts of the memory begin. */
+struct places {
+    uint8_t *taken, *found, *patches, *whole, *bits[2], *inputs, *units[2];
+    int32_t *sums;
+};
+
+static struct places places_in(void *memory, struct memory parts)
+{
+    struct places to;
+    to.taken = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    to.found = to.taken + parts.taken;
+    to.patches = to.found + parts.found;
+    to.whole = to.patches + parts.patches;
+    to.bits[0] = to.whole + parts.whole;
+    to.bits[1] = to.bits[0] + parts.bits;
+    to.sums = (int32_t *)(to.bits[1] + parts.bits);
+    to.inputs = to.bits[1] + parts.bits + parts.scores;
+    to.units[0] = to.inputs + parts.inputs;
+    to.units[1] = to.units[0] + parts.units;
+    return to;
+}
+
+/* Run all layers, on samples whose inputs in use are taken. */
+static void run_layers(const struct network *network, const uint8_t *in, int samples,
+                       struct places at)
+{
+    ptrdiff_t stride = network->inputs;
+    int i, s;
+    for (i = 0; i < network->n_layers; i++) {
+        const struct layer *const layer = network->layers + i;
+        const int last = i == network->n_layers - 1;
+        uint16_t *const out = (uint16_t *)at.bits[i % 2];
+        const struct results to = {out, last ? at.sums : 0, last ? layer->units : halves(layer)};
+        if (layer->kernel)
+            for (s = 0; s < samples; s++)
+                run_convolution(layer, network->level, in + s * stride, (int32_t *)at.found,
+                                at.patches, (uint16_t *)at.whole,
+                                out + s * sample_bytes(layer) / 2);
+        else
+            run_rows(layer, network->level, in, stride, samples, (int32_t *)at.found, to);
+        in = (const uint8_t *)out;
+        stride = sample_bytes(layer);
+    }
+}
+
+/* Run hidden layers by slices; the last layer takes rows of bits. */
+static void run_slices(const struct network *network, const uint8_t *in, int samples,
+                       struct places at)
+{
+    const struct layer *const last = network->layers + network->n_layers - 1;
+    const struct results to = {0, at.sums, last->units};
+    const uint8_t *from = at.inputs;
+    int i, units = 0;
+    slice(network, in, samples, at.inputs);
+    for (i = 0; i < network->n_layers - 1; i++) {
+        const struct slices *const layer = network->slices + i;
+        plane *const out = (plane *)at.units[i % 2];
+        if (layer->planes == 2)
+            count_pairs_avx512(layer, from, out);
+        else
+            (network->level == AVX512 ? count_avx512 : network->level == AVX2 ? count_avx2
+                                                                              : count_plain)(
+                layer, from, out);
+        units = layer->units;
+        memset(out + units, 0, sizeof *out);
+        from = (const uint8_t *)out;
+    }
+    unslice(network->level, (const uint64_t *)from, units, last->inputs, samples,
+            (uint32_t *)at.bits[0]);
+    run_rows(last, network->level, at.bits[0], 4 * (ptrdiff_t)last->inputs, samples,
+             (int32_t *)at.found, to);
+}
+
 /* Run at most ``most`` samples; ``scores`` or ``labels`` may be missing. */
 static void run_some(const struct network *network, const uint8_t *in, int samples, void *memory,
                      int32_t *scores, int32_t *labels)
 {
-    const struct memory parts = plan(network, samples);
-    uint8_t *const base = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
-    uint8_t *const found = base + parts.taken, *const patches = found + parts.found;
-    uint8_t *const whole = patches + parts.patches;
-    uint8_t *bits[2] = {whole + parts.whole, whole + parts.whole + parts.bits};
-    int32_t *const sums = (int32_t *)(bits[1] + parts.bits);
-    ptrdiff_t stride = network->inputs, width = 0;
-    int i, s, j;
-    if (network->taken) {
-        for (s = 0; s < samples; s++)
-            (network->level == AVX512 ? take_avx512 : take)(
-                network, in + (ptrdiff_t)s * network->features, base + s * stride);
-        in = base;
-    }
-    for (i = 0; i < network->n_layers; i++) {
-        const struct layer *const layer = network->layers + i;
-        const int last = i == network->n_layers - 1;
-        uint16_t *const out = (uint16_t *)bits[i % 2];
-        const struct results to = {out, last ? sums : 0, last ? layer->units : halves(layer)};
-        if (layer->kernel)
+    const struct places at = places_in(memory, plan(network, samples));
+    const ptrdiff_t width = network->layers[network->n_layers - 1].units;
+    int s, j;
+    if (network->slices && samples >= network->least_sliced) {
+        run_slices(network, in, samples, at);
+    } else {
+        if (network->taken) {
             for (s = 0; s < samples; s++)
-                run_convolution(layer, network->level, in + s * stride, (int32_t *)found,
-                                patches, (uint16_t *)whole, out + s * sample_bytes(layer) / 2);
-        else
-            run_rows(layer, network->level, in, stride, samples, (int32_t *)found, to);
-        in = (const uint8_t *)out;
-        stride = sample_bytes(layer);
-        width = layer->units;
+                (network->level == AVX512 ? take_avx512 : take)(
+                    network, in + (ptrdiff_t)s * network->features,
+                    at.taken + s * (ptrdiff_t)network->inputs);
+            in = at.taken;
+        }
+        run_layers(network, in, samples, at);
     }
     for (s = 0; s < samples; s++) {
-        const int32_t *const row = sums + s * width;
-        int best = 0;
-        for (j = 1; j < network->classes; j++)
-            best = row[j] > row[best] ? j : best;
+        const int32_t *const row = at.sums + s * width;
+        int32_t most = row[0], best = 0;
+        for (j = 1; j < network->classes; j++) {
+            best = row[j] > most ? j : best;
+            most = row[j] > most ? row[j] : most;
+        }
         if (labels)
             labels[s] = best;
         if (scores)

@@ -1,0 +1,185 @@
+/* From samples to slices of their inputs, and from slices of units to rows of bits. */
+
+/* Where a matrix of 64 x 64 bits has a row: rows 0, 8, 16, ... come first. */
+INLINE unsigned at(unsigned row)
+{
+    return row % 8 * 8 + row / 8;
+}
+
+/* Transpose blocks of 8 x 8 bits: swap their quarters, then those of the quarters, and so on. */
+INLINE void transpose_bits(uint64_t *rows)
+{
+    static const uint64_t masks[3] = {0x0f0f0f0f0f0f0f0f, 0x3333333333333333, 0x5555555555555555};
+    plane *const planes = (plane *)rows;
+    int step, k, j;
+#pragma GCC unroll 3
+    for (step = 0; step < 3; step++) {
+        const int size = 4 >> step, apart = 64 / SLICE_WORDS >> (step + 1);
+        for (k = 0; k < 64 / SLICE_WORDS; k += 2 * apart)
+#pragma GCC unroll 8
+            for (j = k; j < k + apart; j++) {
+                const plane both = (planes[j] >> size ^ planes[j + apart]) & masks[step];
+                planes[j] ^= both << size;
+                planes[j + apart] ^= both;
+            }
+    }
+}
+
+/* Transpose a matrix of 64 x 64 bits: bits in blocks of 8 x 8, then the bytes of blocks. */
+static void transpose_plain(uint64_t *rows)
+{
+    int k, j, i;
+    transpose_bits(rows);
+    for (k = 0; k < 64; k += 8) {
+        uint64_t turned[8] = {0};
+        for (i = 0; i < 8; i++)
+            for (j = 0; j < 8; j++)
+                turned[i] |= (rows[k + j] >> 8 * i & 255) << 8 * j;
+        memcpy(rows + k, turned, sizeof turned);
+    }
+}
+
+static WITH_AVX2 void transpose_avx2(uint64_t *rows)
+{
+    const __m256i pairs = _mm256_broadcastsi128_si256(
+        _mm_set_epi8(15, 7, 14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0));
+    const __m256i halves = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+    int k;
+    transpose_bits(rows);
+    for (k = 0; k < 64; k += 8) {
+        __m256i *const both = (__m256i *)(rows + k);
+        const __m256i a = _mm256_shuffle_epi8(both[0], pairs);
+        const __m256i b = _mm256_shuffle_epi8(both[1], pairs);
+        const __m256i x = _mm256_permute2x128_si256(a, b, 0x20);
+        const __m256i y = _mm256_permute2x128_si256(a, b, 0x31);
+        both[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(x, y), halves);
+        both[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(x, y), halves);
+    }
+}
+
+static WITH_AVX512 void transpose_avx512(uint64_t *rows)
+{
+    /* Byte 8 * i + j comes from 8 * j + i. */
+    const __m512i first = _mm512_set1_epi64(0x3830282018100800);
+    const __m512i from = _mm512_add_epi8(
+        first, _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
+                                  _mm512_set1_epi64(0x0101010101010101)));
+    int k;
+    transpose_bits(rows);
+    for (k = 0; k < 64; k += 8)
+        _mm512_store_si512(rows + k,
+                           _mm512_permutexvar_epi8(from, _mm512_load_si512(rows + k)));
+}
+
+INLINE void transpose(int level, uint64_t *rows)
+{
+    (level == AVX512 ? transpose_avx512 : level == AVX2 ? transpose_avx2 : transpose_plain)(rows);
+}
+
+/* Some samples of 64 features, or of fewer that are left. */
+struct block {
+    const uint8_t *in;
+    ptrdiff_t stride;
+    int samples, left;
+};
+
+/* Find bits of all features of each sample: one of a byte's bits after the other. */
+static void find_bits_plain(struct block block, int first, int bits, uint64_t rows[][64])
+{
+    int s, k, j;
+    for (j = 0; j < bits; j++)
+        for (s = 0; s < block.samples; s++) {
+            uint64_t found = 0;
+            for (k = 0; k < block.left; k++)
+                found |= (uint64_t)(block.in[s * block.stride + k] >> (first + j) & 1) << k;
+            rows[j][at(s)] = found;
+        }
+}
+
+static WITH_AVX2 void find_bits_avx2(struct block block, int first, int bits, uint64_t rows[][64])
+{
+    uint8_t part[64] = {0};
+    int s, j;
+    for (s = 0; s < block.samples; s++) {
+        const __m256i *bytes = (const __m256i *)(block.in + s * block.stride);
+        if (block.left < 64)
+            bytes = memcpy(part, bytes, block.left);
+        for (j = 0; j < bits; j++) {
+            const __m128i up = _mm_cvtsi32_si128(7 - first - j);
+            const uint32_t low =
+                _mm256_movemask_epi8(_mm256_sll_epi16(_mm256_loadu_si256(bytes), up));
+            const uint32_t high =
+                _mm256_movemask_epi8(_mm256_sll_epi16(_mm256_loadu_si256(bytes + 1), up));
+            rows[j][at(s)] = low | (uint64_t)high << 32;
+        }
+    }
+}
+
+static WITH_AVX512 void find_bits_avx512(struct block block, int first, int bits,
+                                         uint64_t rows[][64])
+{
+    const __mmask64 some = block.left < 64 ? (1ull << block.left) - 1 : ~0ull;
+    int s, j;
+    for (s = 0; s < block.samples; s++) {
+        const __m512i bytes = _mm512_maskz_loadu_epi8(some, block.in + s * block.stride);
+        for (j = 0; j < bits; j++)
+            rows[j][at(s)] =
+                _mm512_test_epi8_mask(bytes, _mm512_set1_epi8((char)(1 << (first + j))));
+    }
+}
+
+/* Slice the inputs of samples: the words of 64 samples and 64 features at a time. */
+static void slice(const struct network *network, const uint8_t *in, int samples, uint8_t *to)
+{
+    const struct slices *const layer = network->slices;
+    const int level = network->level, planes = layer->planes, words = planes * SLICE_WORDS;
+    uint64_t rows[8][64] __attribute__((aligned(64)));
+    int k, group, bit, s, j;
+    for (k = 0; k < network->features; k += 64) {
+        struct block block = {in + k, network->features, 0, network->features - k};
+        if (network->taken && !network->taken[k / 64])
+            continue;
+        block.left = block.left < 64 ? block.left : 64;
+        for (group = 0; group < SLICE_WORDS; group++, block.in += 64 * block.stride) {
+            const int left = samples - group * 64;
+            block.samples = left < 0 ? 0 : left < 64 ? left : 64;
+            if (block.samples < 64 || network->bits < planes * layer->steps)
+                memset(rows, 0, sizeof rows);
+            (level == AVX512 ? find_bits_avx512 : level == AVX2 ? find_bits_avx2 : find_bits_plain)(
+                block, network->shift, network->bits, rows);
+            for (bit = 0; bit < planes * layer->steps; bit++) {
+                uint64_t *const plane =
+                    (uint64_t *)(to + bit / planes * (ptrdiff_t)layer->bytes) +
+                    k * (ptrdiff_t)words + bit % planes * SLICE_WORDS + group;
+                transpose(level, rows[bit]);
+                for (s = 0; s < block.left / 8; s++)
+#pragma GCC unroll 8
+                    for (j = 0; j < 8; j++)
+                        plane[(8 * s + j) * (ptrdiff_t)words] = rows[bit][8 * j + s];
+                for (s *= 8; s < block.left; s++)
+                    plane[s * (ptrdiff_t)words] = rows[bit][at(s)];
+            }
+        }
+    }
+    for (k = 1; k <= layer->steps; k++)
+        memset(to + k * (ptrdiff_t)layer->bytes - 8 * words, 0, 8 * words);
+}
+
+/* Turn the slices of units back into rows of bits, of so many words. */
+static void unslice(int level, const uint64_t *slices, int units, int words, int samples,
+                    uint32_t *to)
+{
+    uint64_t rows[64] __attribute__((aligned(64)));
+    int k, group, s;
+    for (k = 0; k < units; k += 64)
+        for (group = 0; group < SLICE_WORDS && group * 64 < samples; group++) {
+            const size_t wide = words - k / 32 < 2 ? 4 : 8;
+            if (units - k < 64)
+                memset(rows, 0, sizeof rows);
+            for (s = 0; s < 64 && k + s < units; s++)
+                rows[at(s)] = slices[(ptrdiff_t)(k + s) * SLICE_WORDS + group];
+            transpose(level, rows);
+            for (s = 0; s < 64 && group * 64 + s < samples; s++)
+                memcpy(to + (ptrdiff_t)(group * 64 + s) * words + k / 32, rows + at(s), wide);
+        }
+}

@@ -1,0 +1,122 @@
+"""Lists of weights for the kernel that takes one bit of many samples at a time (``sliced.c``)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeroone.deploy.build import AVX512, ROWS
+from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
+
+SLICE = ROWS // 8  # bytes of a plane of all samples
+COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
+MOST_INPUTS = 2**16
+UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
+NUMBERS = ("units", "bits", "steps", "bytes", "planes")
+SLICES = np.dtype(  # struct slices
+    [*((name, "u8") for name in ("all", "places")), *((name, "i4") for name in NUMBERS)], align=True
+)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds on one thread of a Zen 5, with AVX-512 or AVX2."""
+
+    start: float  # of ROWS samples in slices, and of the last layer
+    bit: float  # to slice one bit of a feature
+    weight: float  # to add or subtract a weight that is not 0
+    sample: float  # of a sample in rows
+    product: float  # of a byte and a weight in rows
+    product_of_bits: float
+
+
+WITH_AVX512 = Costs(8000, 4, 0.45, 50, 1.4e-3, 0.6e-3)
+WITH_AVX2 = Costs(9000, 5, 0.6, 400, 4e-3, 1.5e-3)
+
+
+class Slices:
+    """The hidden layers of a network, for at least ``least`` samples."""
+
+    def __init__(self, network: IntegerNetwork, level: int, least: int | None = None) -> None:
+        inputs, bits = network.inputs, network.inputs.bits
+        n = inputs.n_features if inputs.are_bytes else inputs.n_taken
+        picked = inputs.are_bytes and inputs.taken is not None
+        columns = np.arange(n)
+        if picked and inputs.taken is not None:
+            columns = inputs.taken
+        self._layers = []
+        for stage in network.stages[:-1]:
+            planes = 2 if level == AVX512 and bits > 1 else 1
+            self._layers.append(_Layer(stage, columns, n, bits, planes))
+            n, bits, columns = stage.main.n_out, 1, np.arange(stage.main.n_out)
+        self._table = np.array([layer.described for layer in self._layers], SLICES)
+        self.address = self._table.ctypes.data
+        self.least = _worth(network, level) if least is None else least
+
+    @staticmethod
+    def of(network: IntegerNetwork, level: int, least: int | None = None) -> "Slices | None":
+        """List the weights of a network; None if the kernel does not take it, or is never faster.
+
+        Args:
+            network: The network.
+            level: The instructions, as in ``KernelNetwork``.
+            least: From how many samples on to use slices; None takes an estimate.
+
+        """
+        hidden = network.stages[:-1]
+        largest = [network.inputs.largest, *(1 for _ in hidden)]
+        if not hidden or not all(map(_fits, hidden, largest)):
+            return None
+        if least is None and _worth(network, level) > ROWS:
+            return None
+        return Slices(network, level, least)
+
+
+def _fits(stage: Stage, largest: int) -> bool:
+    main = stage.main
+    few = not main.kernel and weight_bits(main.weights) < 8 and main.n_inputs <= MOST_INPUTS
+    return few and _counter(stage, largest) <= COUNTERS[-1]
+
+
+def _counter(stage: Stage, largest: int) -> int:
+    """Return the bits of a counter, whose sign tells whether a sum exceeds its limit."""
+    most = largest * int(np.count_nonzero(stage.main.weights, axis=1).max()) + 1
+    return next((bits for bits in COUNTERS if bits > most.bit_length()), most.bit_length() + 1)
+
+
+def _worth(network: IntegerNetwork, level: int) -> int:
+    """Estimate from how many samples on slices take less time than rows."""
+    cost, inputs = WITH_AVX512 if level == AVX512 else WITH_AVX2, network.inputs
+    sizes = [stage.main.weights.size for stage in network.stages[:-1]]
+    added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
+    steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
+    slices = cost.start + cost.bit * inputs.bits * inputs.n_features
+    slices += cost.weight * (steps * added[0] + sum(added[1:]))
+    row = cost.sample + cost.product * sizes[0] + cost.product_of_bits * sum(sizes[1:])
+    return int(slices / row) + 1
+
+
+class _Layer:
+    """Where the weights of -1, then those of 1, of each unit are: columns of ``n`` slices."""
+
+    def __init__(
+        self, stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int
+    ) -> None:
+        W, largest = stage.main.weights, 2**bits - 1
+        counts = np.stack([np.count_nonzero(sign == W, axis=1) for sign in (-1, 1)])
+        order = np.lexsort(counts)  # units with as many weights follow each other
+        lists = []
+        for row in W[order]:
+            for sign in (-1, 1):
+                some = columns[row == sign]
+                lists.append(np.pad(some, (0, -len(some) % 4), constant_values=n))
+        self.places = np.concatenate(lists).astype(np.uint32) * np.uint32(SLICE * planes)
+        below, above = counts
+        limits = stage.thresholds.clip(-largest * below - 1, largest * above)
+        self.units = np.empty(len(W), UNITS)
+        self.units["below"], self.units["above"] = (counts[:, order] + 3) // 4 * 4
+        self.units["limit"], self.units["number"] = limits[order], order
+        steps, size = -(-bits // planes), (n + 1) * SLICE * planes
+        numbers: tuple[Any, ...] = len(W), _counter(stage, largest), steps, size, planes
+        self.described = self.units.ctypes.data, self.places.ctypes.data, *numbers
