@@ -21,7 +21,7 @@ from benchmarks.measure import begin, finish, interleaved, parser
 from zeroone.deploy import IntegerNetwork
 from zeroone.deploy.build import kernels
 from zeroone.deploy.integer_form import Inputs, Map, Stage
-from zeroone.deploy.kernel import NETWORK, KernelNetwork, aligned
+from zeroone.deploy.kernel import KernelNetwork, aligned
 from zeroone.deploy.runtime import open_session
 from zeroone.nn.heads import SoftmaxCE
 
@@ -48,8 +48,10 @@ def our_convolution(network: IntegerNetwork, rng: np.random.Generator) -> Call:
     made = KernelNetwork(network, kernels().library)
     layer = made._layers[1:2].copy()
     words = int(layer["depth"][0] * layer["height"][0] * layer["width"][0] * layer["pixel"][0])
-    level = int(made._about["level"][0])
-    about = np.array([(layer.ctypes.data, 0, 1, level, words, words, 1, 1)], NETWORK)
+    about = made._about.copy()
+    alone = {"layers": layer.ctypes.data, "taken": 0, "slices": 0, "n_layers": 1, "most": 1}
+    for name, value in (alone | {"features": words, "inputs": words, "classes": 1}).items():
+        about[name] = value
     memory = np.empty(made.library.memory_bytes(about.ctypes.data, 1), np.uint8)
     image = aligned(rng.integers(0, 256, words).astype(np.uint8))
     arrays = (about, image, memory, layer)

@@ -38,7 +38,7 @@ def trained(options, **arguments):
         {"hidden": (32, 16), "epochs": 3, "keep": 0.5},
         {"hidden": (32, 16), "epochs": 3, "lam": 0.3, "weights": "ternary"},
         {"hidden": (32, 16), "epochs": 2, "u_rule": "drawn"},
-        {"hidden": ("conv3x3:4:pad1:max2", "conv3x3:4:pad1:skip2", 16), "epochs": 2},
+        {"hidden": ("conv3x3:4:pad1:max2", "conv3x3:4:pad1:stream", 16), "epochs": 2},
         {"hidden": (16, 8), "solver": "exact", "max_iter": 2, "head": "hardmax"},
         {"hidden": ("conv3x3:4:pad1:max2", 8), "solver": "exact", "max_iter": 2},
     ],

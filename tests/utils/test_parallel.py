@@ -24,7 +24,7 @@ SIZES = (1, 2, 4)
 BY_FOUR = (
     "dense",
     "images",
-    "residual",
+    "stream",
     "pruned",
     "weighted",
     "uneven-longer",
@@ -32,7 +32,7 @@ BY_FOUR = (
 )  # that four ranks do, too: they share two cores
 BATCHES = {
     "dense": {"hidden": [30, 20], "settings": {}},
-    "residual": {"hidden": [30, 20, "25:skip2"], "settings": {}},
+    "stream": {"hidden": [30, 20, "20:stream"], "settings": {}},
     "images": {"hidden": ["conv3x3:6:pad1:max2", "conv2x2:5", 12], "settings": {}},
     "pruned": {"hidden": [30, 20], "settings": {"keep": 0.5, "weights": "ternary"}},
     "priced": {"hidden": [30, 20], "settings": {"lam": 0.2}},

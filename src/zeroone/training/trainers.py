@@ -7,6 +7,7 @@ by stochastic BCD.
 import gc
 import io
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -73,7 +74,7 @@ class ModuleTrainer(ABC):
 
         """
         self.optimizer.zero_grad()
-        with torch.autocast(V0.device.type, torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(V0.device.type, torch.bfloat16) if self.bf16 else nullcontext():
             scores: Tensor = self.team.listen(partial(self.module, V0))
         scores = scores.to(V0.dtype)
         losses = self.head.training_losses(scores, y, self.head.smoothing)
@@ -255,7 +256,8 @@ class BCDTrainer(ModuleTrainer):
         self.network.layers = self.layers.layers_of(layers)
         self.network.to(self.network.scaling.centre.device)
         self._build()
-        self.layers.load_state_dict(layers)
+        for name, statistics in self.layers.named_buffers():
+            statistics.copy_(layers[name])
         self._stale = True
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
         self.bits = self._bits()

@@ -129,7 +129,7 @@ class _Graph:
         if stage.pool == "none":
             return total
         windows = self.windows(total, stage)
-        return self.add("ReduceMax", windows, self.constant([3, 5], np.int64), keepdims=0)
+        return self.add("ReduceMax", windows, axes=[3, 5], keepdims=0)
 
     def bits(self, stage: Stage, total: str) -> str:
         window = [stage.window] * 2
