@@ -112,6 +112,18 @@ def test_each_threshold_is_a_step_of_its_own(normal, dim, shape, rule):
     torch.testing.assert_close(residual_through(several, U, D), E)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_normalised_thresholds_reach_as_far_as_the_window(dtype):
+    """The bounds count: |u - threshold| <= window * scale, for one scale of all units."""
+    U = torch.tensor([[-1.5, -0.5, 0.0, 0.5, 1.5, 1.515625, -1.515625]], dtype=dtype)
+    D = torch.ones(1, 14, dtype=dtype)
+    several = Step(thresholds=(-0.5, 0.5))
+    assert residual_through(several, U, D).tolist() == [[1, 2, 2, 2, 1, 0, 0]]
+    wide = U.clone().requires_grad_()
+    step(wide, 0.5, 2.0, thresholds=(-0.5, 0.5)).backward(D)
+    assert wide.grad.tolist() == [[0.5, 1, 1, 1, 0.5, 0, 0]]
+
+
 @pytest.mark.parametrize("values", [(), (1.0, 0.0), (0.0, 0.0), (0.0, math.nan), (math.inf,)])
 def test_thresholds_rise(values):
     with pytest.raises(InputError, match="thresholds must be finite and rise"):

@@ -66,18 +66,11 @@ def test_every_form_is_the_same(run, tmp_path):
         assert np.array_equal(run_engine(integers, X_TEST[:40], tmp_path), wanted[:40]), name
 
 
-def test_older_readers_refuse_files_with_fewer_bits(run, tmp_path, monkeypatch):
+def test_numbers_that_are_no_bytes_are_refused(run):
     network = run[0].network
-    paths = [network.save(tmp_path / "a.safetensors")]
-    paths.append(IntegerModel(quantise(network)).save(tmp_path / "b.safetensors"))
-    monkeypatch.setattr("zeroone.nn.network_file.FORMAT_VERSION", 1)
-    monkeypatch.setattr("zeroone.deploy.files.FORMAT_VERSION", 2)
-    for path in paths:
-        with pytest.raises(InputError, match="upgrade zeroone"):
-            load(path)
-    whole = run_of(X, None).network
-    load(whole.save(paths[0]))
-    load(IntegerModel(quantise(whole)).save(paths[1]))
+    with pytest.raises(InputError, match="whole numbers from 0 to 255"):
+        network.predict(X_TEST / 255)
+    assert np.array_equal(network.predict(X_TEST.astype(float)), network.predict(X_TEST))
 
 
 def test_images():

@@ -5,6 +5,8 @@ only dead units, or if it is never on. Dead units leave with their rows and colu
 a stream keeps all units.
 """
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
@@ -26,20 +28,26 @@ def compress(network: Network, *, fold: bool = False) -> Network:
             integers are not rounded.
 
     """
-    small = check_network(network).expanded()
-    if any(small.streams):
-        return small  # its layers share their units
-    for i in range(1, len(small.layers)):
+    joined = any(check_network(network).streams)  # the layers of a stream share their units
+    small = deepcopy(network) if joined else network.expanded()
+    for i in range(1, len(small.layers)) if not joined else ():
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
+    if joined:
+        alive[1:] = [torch.ones(n, dtype=torch.bool) for n in _units(small)]
     if small.backbone is not None or not small.operators[0].is_matrix or not alive[0].any():
         alive[0][:] = True
     kept = [marks.nonzero().flatten() if marks.any() else torch.tensor([0]) for marks in alive]
     for below, above, operator in zip(kept, kept[1:], small.operators, strict=False):
-        operator.select(below, above)
+        operator.select(below, torch.arange(operator.n_out) if joined else above)
     if not alive[0].all():
         small.scaling = small.scaling.take(kept[0])
     return small
+
+
+def _units(network: Network) -> list[int]:
+    """Count the bits of each hidden layer's units, and the scores."""
+    return [operator.n_in for operator in network.operators[1:]] + [network.n_classes]
 
 
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:

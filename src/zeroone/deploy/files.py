@@ -21,7 +21,7 @@ from zeroone.deploy.integer_form import (
     weight_bits,
 )
 from zeroone.deploy.runtime import IntegerModel
-from zeroone.nn.layers import MOST_SIDE, naming
+from zeroone.nn.layers import MOST_SIDE, MOST_UNITS, naming
 from zeroone.nn.network import Network
 from zeroone.nn.network_file import are_labels, head_of
 from zeroone.nn.network_file import load as load_network
@@ -31,7 +31,7 @@ from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 3  # since inputs may have fewer bits; 2 in files of others
+FORMAT_VERSION = 3  # since inputs may have fewer bits, and layers streams
 GEOMETRY = ("kernel", "stride", "padding")
 
 
@@ -60,7 +60,7 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
     """Write an integer network to a safetensors file, all or nothing."""
     inputs = network.inputs
     header: dict[str, Any] = {
-        "version": FORMAT_VERSION if inputs.bits < 8 else 2,
+        "version": FORMAT_VERSION,
         "package": __version__,
         "n_features": inputs.n_features,
         "classes": network.classes,
@@ -175,7 +175,8 @@ def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
         if name in described
     }
     columns = fan_in(shape, geometry.get("kernel", 0))
-    packed, n_out = _array(tensor, torch.uint8), count("the number of units", described["out"])
+    packed = _array(tensor, torch.uint8)
+    n_out = count("the number of units", described["out"], most=MOST_UNITS)
     return Map(unpack(packed, described["bits"], (n_out, columns), room), shape, **geometry)
 
 

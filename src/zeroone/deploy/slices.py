@@ -64,7 +64,9 @@ class Slices:
             least: From how many samples on to use slices; None takes an estimate.
 
         """
-        hidden = network.stages[:-1]
+        hidden, inputs = network.stages[:-1], network.inputs
+        if (inputs.n_features if inputs.are_bytes else inputs.n_taken) > MOST_INPUTS:
+            return None
         largest = [network.inputs.largest, *(1 for _ in hidden)]
         if not hidden or not all(map(_fits, hidden, largest)):
             return None

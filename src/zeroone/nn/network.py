@@ -28,7 +28,7 @@ from zeroone.utils.memmap import SparseRows, split_rows
 from zeroone.utils.storage import MODEL, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 2  # since inputs may have fewer bits; 1 in files of others
+FORMAT_VERSION = 5  # version 0.1 wrote up to 4
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
 BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
 
@@ -57,6 +57,8 @@ class Network:
         if not layers:
             raise InputError("a network needs at least one layer.")
         self.layers = list(layers)
+        if LayerPlan.of(layers[-1]) != LayerPlan(layers[-1].operator.n_out):
+            raise InputError("the last layer is not one of scores: it has to be dense.")
         self.head = head if isinstance(head, Head) else make_head(head)
         self.backbone = backbone
         first = self.layers[0].operator.n_inputs
@@ -279,12 +281,17 @@ class Network:
                     f"X lacks {len(missing)} of the network's columns: {missing[0]!r}."
                 )
             X = X[self.feature_names]
-        return check_width(check_rows(X, self.dtype), self.n_features)
+        rows = check_width(check_rows(X, self.dtype), self.n_features)
+        if self.scaling.bits < 8 and isinstance(rows, Tensor) and rows.is_floating_point():
+            whole = (rows == rows.round()) & (rows >= 0) & (rows <= 255)
+            if not bool(whole.all()):
+                raise InputError("the network takes bytes, whole numbers from 0 to 255.")
+        return rows
 
     def save(self, path: str | Path) -> Path:
         """Write the network to a safetensors file, completely or not at all."""
         header = {
-            "version": FORMAT_VERSION if self.scaling.bits < 8 else 1,
+            "version": FORMAT_VERSION,
             "package": __version__,
             "samples": self.layers[0].operator.shape_in,
             "layers": [str(LayerPlan.of(layer)) for layer in self.layers],

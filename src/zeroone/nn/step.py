@@ -15,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,15 +84,16 @@ class _StepFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         U, scale, window = ctx.saved_tensors
         parts = grads[0].chunk(len(ctx.thresholds), ctx.dim)
-        normalised = len(ctx.thresholds) > 1 and scale.ndim == 0  # then the scale is 1
-        if normalised and U_RULES[ctx.rule] is expected:
-            passed = partial(_inside, U=U, reach=window)
+        if len(ctx.thresholds) > 1 and scale.ndim == 0 and U_RULES[ctx.rule] is expected:
+            passed = partial(_inside, U=U, reach=window * scale)
         else:
             passed = partial(_passed, U=U, scale=scale, window=window, rule=ctx.rule)
         residuals = [passed(*both) for both in zip(parts, ctx.thresholds, strict=True)]
         total = residuals[0]
         for residual in residuals[1:]:  # those of a unit's bits add up
             total = total.add_(residual)
+        if passed.func is _inside and not torch.equal(scale, torch.ones_like(scale)):
+            total = total / scale
         return total, None, None, None
 
 
@@ -108,11 +110,17 @@ def _passed(
 
 
 def _inside(grad: Tensor, threshold: float, *, U: Tensor, reach: Tensor) -> Tensor:
-    """Return the gradient where |u - threshold| < reach, else 0: one pass over memory."""
+    """Return the gradient where |u - threshold| <= reach, else 0, in one pass over memory.
+
+    Where u is not a number, the gradient passes.
+    """
     if torch.compiler.is_compiling():  # a number would end the graph, and the compiler fuses this
-        return grad * ((U - threshold).abs() < reach)
+        return grad * ((U - threshold).abs() <= reach)
+    kind = np.float64 if U.dtype == torch.float64 else np.float32  # in which torch compares
     far = float(reach)
-    passed: Tensor = torch.ops.aten.hardtanh_backward(grad, U, threshold - far, threshold + far)
+    low = np.nextafter(kind(threshold - far), kind(-np.inf))  # the bounds themselves are inside
+    high = np.nextafter(kind(threshold + far), kind(np.inf))
+    passed: Tensor = torch.ops.aten.hardtanh_backward(grad, U, float(low), float(high))
     return passed
 
 
