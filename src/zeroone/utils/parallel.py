@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.rendezvous import rendezvous
 
 from zeroone.utils.checks import InputError, NotEnoughMemoryError, first_line
 from zeroone.utils.device import find_device
@@ -166,9 +167,12 @@ def together(device: str = "cpu") -> Iterator[Team]:
         yield ALONE
         return
     backend = "cpu:gloo,cuda:nccl" if _take_gpu(device) else "gloo"
-    seconds = float(os.environ.get(TIMEOUT, LONGEST_WAIT))
+    wait = timedelta(seconds=float(os.environ.get(TIMEOUT, LONGEST_WAIT)))
     try:
-        distributed.init_process_group(backend, timeout=timedelta(seconds=seconds))
+        store, rank, size = next(rendezvous("env://", timeout=wait))
+        # torchrun keeps its store over restarts, with the addresses of ranks that are gone.
+        own = distributed.PrefixStore(f"restart-{restarts()}", store)  # type: ignore[attr-defined]
+        distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=wait)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the ranks did not find each other: {first_line(error)}.") from None
     team = Team(distributed.get_rank(), distributed.get_world_size())
