@@ -1,4 +1,22 @@
-"""``train``: arrays in; a network, a reason for stopping and a record out."""
+"""``train``: arrays in; a network, a reason for stopping and a record out.
+
+Inputs X are an array, a tensor, a sparse matrix or sharded data. They may also be a map-style
+``torch.utils.data.Dataset`` of (input, label) pairs, which is read once into memory and must have
+no random transforms (see ``augment``). Of a ``DataLoader``, the data set, the workers and, unless
+the settings give one, the batch size are used: batches are drawn by the settings' seed, so the
+loader's order and ``drop_last`` have no effect. Samples with three axes are images.
+
+Labels y are numbers or strings, for the softmax head also a matrix of class probabilities, whose
+columns are the classes. Other heads take other targets: an indicator matrix of labels ('logistic'),
+one or several real numbers ('linear', which callbacks see scaled to mean 0 and variance 1).
+
+A network to ``start`` from is copied. Its layers and the shape of its images need not be given, nor
+its head, margin, bias and dtype if there are no settings; settings that contradict it are refused.
+``keep`` counts its units, or those of ``hidden``, if units were removed before.
+
+The folder ``out`` belongs to one run at a time. The state is written after an iteration, at most
+every 0.2 s.
+"""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -27,7 +45,7 @@ from zeroone.training.loop import run as run_loop
 from zeroone.training.settings import DTYPES, TrainSettings
 from zeroone.training.sweeps import Sweeps
 from zeroone.training.trainers import PROBE, BCDTrainer
-from zeroone.training.training_data import Features, Labelled, TrainingData, as_arrays
+from zeroone.training.training_data import Arrays, Features, Labelled, TrainingData, as_arrays
 from zeroone.utils.checks import InputError, enough_memory
 from zeroone.utils.device import find_device
 from zeroone.utils.parallel import ALONE, Team
@@ -103,79 +121,88 @@ def train(
     scores: bool = True,
     team: Team = ALONE,
 ) -> Run:
-    """Train a network on raw inputs X and labels y.
+    """Train a network on raw inputs X and labels y. The text above says what these may be.
 
     Args:
-        X: one sample per row: an array, a tensor, a sparse matrix or sharded data. Or a map-style
-            ``torch.utils.data.Dataset`` of (input, label) pairs, which is read once into memory and
-            must have no random transforms (see ``augment``). Of a ``DataLoader``, the data set, the
-            workers and, unless the settings give one, the batch size are used. Batches are drawn
-            by the settings' seed; the loader's order and ``drop_last`` have no effect.
-        y: the labels, numbers or strings; with the softmax head also a matrix of class
-            probabilities, whose columns are the classes. Other heads take other targets: an
-            indicator matrix of labels ('logistic'), one or several real numbers ('linear', which
-            callbacks see scaled to mean 0 and variance 1). None if X is a data set of torch.
+        X: one sample per row.
+        y: the labels; None if X is a data set of torch.
         settings: what to train and how; None takes the defaults, or what ``start`` has.
-        test: inputs and labels, or a data set of torch, to score after every iteration, and for
-            nothing else.
+        test: inputs and labels to score after every iteration, and for nothing else.
         name: what the record calls the data.
-        image: the shape of a sample (channels, height, width); convolutions need it. Samples of a
-            data set of torch that have three axes set it.
+        image: the shape of a sample (channels, height, width), for convolutions.
         callbacks: observe the run and may stop it.
-        out: a folder for the model and the record. It also holds the state of the run, written
-            after an iteration, at most every 0.2 s. One run at a time may use it.
-        resume: whether to continue from the state in ``out``. On the same machine with as many
-            threads, the result equals that of an uninterrupted run bit for bit.
+        out: a folder for the model, the record and, until they are there, the state of the run.
+        resume: whether to continue from the state in ``out``: on the same machine, with as many
+            threads, the result is that of an uninterrupted run, bit for bit.
         overwrite: whether a new run may replace one in ``out``, finished or not.
-        features: the outputs of a trained backbone for X (see ``zeroone.pretraining``). Layers
-            are trained on these; the resulting network takes X.
-        sample_weight: how often each sample counts, for the stochastic solver. Errors count
-            every sample once.
-        start: a trained network to start from, with its scaling; it is copied. Its layers and the
-            shape of its images need not be given, nor its head, margin, bias and dtype if
-            ``settings`` is None. Settings that contradict it are refused. ``keep`` counts its
-            units, or those of ``hidden``, if units were removed before.
+        features: the outputs of a trained backbone for X, on which layers are trained (see
+            ``zeroone.pretraining``); the resulting network takes X.
+        sample_weight: how often each sample counts in training; errors count each once.
+        start: a trained network to start from, with its scaling.
         feature_names: the names of the inputs, which the model keeps.
-        scores: whether to score all parts after every iteration, which on small data takes
-            longer than the iteration. If not, only a validation part is scored, and flipped bits
-            are not counted.
+        scores: whether to score all parts after every iteration; if not, only a validation part
+            is scored, and flipped bits are not counted.
         team: the processes that train together (see ``parallel.together``), with equal calls.
 
     """
     if resume and out is None:
         raise InputError("resume needs the folder of the run, out=...")
+    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None, "start": start}
     if start is not None:
-        if out is not None:
-            raise InputError("a run that begins with a trained network keeps no state on disk.")
-        settings, image = _continuing(settings, check_network(start), image)
-    settings = settings or TrainSettings()
+        settings, image = _continuing(settings, check_network(start), image, out)
+    data = as_arrays(X, y, settings or TrainSettings(), test, image)
+    task, network = _prepare(data, name, features, sample_weight, start, team, known)
+    if feature_names is not None:
+        network.name_features(feature_names)
+    learner = _make_learner(network, task, team, fresh=start is None, scores=scores)
+    with open_checkpoint(
+        out, task.settings.flat(), task, resume=resume, overwrite=overwrite, team=team
+    ) as checkpoint:
+        return _finish(learner, task, network, checkpoint, callbacks=callbacks, scores=scores)
+
+
+def _prepare(
+    data: Arrays,
+    name: str | None,
+    features: Features | None,
+    sample_weight: ArrayLike | Tensor | None,
+    start: Network | None,
+    team: Team,
+    known: dict[str, Any],
+) -> tuple[TrainingData, Network]:
+    """Check the data and make the network that learns them, on its device."""
+    X, y, settings, test, image = data
     if sample_weight is not None and settings.solver == "exact":
         raise InputError("weights of samples are for solver='stochastic'.")
     device = find_device(settings.device)
-    inputs, targets, settings, held, image = as_arrays(X, y, settings, test, image)
-    known: dict[str, Any] = {"resume": resume, "scores": scores, "out": out is None, "start": start}
     task = TrainingData.prepare(
-        inputs, targets, settings, held, name, image, features, sample_weight, team, **known
+        X, y, settings, test, name, image, features, sample_weight, team, **known
     )
     network = make_network(task) if start is None else _copy_for(task, start)
-    if feature_names is not None:
-        network.name_features(feature_names)
     settings = within_flash(task, network.scaling)
-    task = replace(task, settings=settings, scaling=network.to(device).scaling)
-    learner = _make_learner(network, task, team, fresh=start is None, scores=scores)
-    with open_checkpoint(
-        out, settings.flat(), task, resume=resume, overwrite=overwrite, team=team
-    ) as checkpoint:
-        model, record = record_run(
-            learner, task, settings.describe(), checkpoint, callbacks=callbacks, scores=scores
-        )
-        record["network"] = [str(LayerPlan.of(layer)) for layer in network.layers]
-        if task.target_scaling is not None:
-            task.target_scaling.fold(network.operators[-1])
-        finished = Run(model, record)
-        if checkpoint and team.is_first:
-            finished.save(checkpoint.path.parent)
-            checkpoint.path.unlink()  # results are written
+    return replace(task, settings=settings, scaling=network.to(device).scaling), network
+
+
+def _finish(
+    learner: Sweeps | Epochs,
+    task: TrainingData,
+    network: Network,
+    checkpoint: Checkpoint | None,
+    *,
+    callbacks: Sequence[Callback],
+    scores: bool,
+) -> Run:
+    """Train to the end and write the results in place of the state."""
+    model, record = record_run(
+        learner, task, task.settings.describe(), checkpoint, callbacks=callbacks, scores=scores
+    )
+    record["network"] = [str(LayerPlan.of(layer)) for layer in network.layers]
+    if task.target_scaling is not None:
+        task.target_scaling.fold(network.operators[-1])
+    finished = Run(model, record)
+    if checkpoint and learner.trainer.team.is_first:
+        finished.save(checkpoint.path.parent)
+        checkpoint.path.unlink()  # results are written
     return finished
 
 
@@ -211,9 +238,11 @@ def make_network(task: TrainingData) -> Network:
 
 
 def _continuing(
-    settings: TrainSettings | None, start: Network, image: Shape | None
+    settings: TrainSettings | None, start: Network, image: Shape | None, out: str | Path | None
 ) -> tuple[TrainSettings, Shape | None]:
     """Take from a network to begin with what is not given; refuse what contradicts it."""
+    if out is not None:
+        raise InputError("a run that begins with a trained network keeps no state on disk.")
     if start.backbone is not None:
         raise InputError("a network on a backbone cannot be trained further.")
     plans = [LayerPlan.of(layer) for layer in start.layers[:-1]]

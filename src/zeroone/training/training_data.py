@@ -34,6 +34,7 @@ from zeroone.utils.records import source
 
 BLURRED = 0.01  # of a target's deviation, the most that rounding its mean may cost
 Labelled = tuple[ArrayLike | Tensor, ArrayLike | Tensor]
+Arrays = tuple[Any, Any, TrainSettings, Any, Shape | None]  # X, y, settings, test part, image
 
 
 @dataclass(frozen=True)
@@ -332,9 +333,7 @@ def as_learned(y: Tensor, scaling: TargetScaling | None, dtype: torch.dtype) -> 
     return y.to(dtype) if y.is_floating_point() else y
 
 
-def as_arrays(
-    X: Any, y: Any, settings: TrainSettings, test: Any, image: Shape | None
-) -> tuple[Any, Any, TrainSettings, Any, Shape | None]:
+def as_arrays(X: Any, y: Any, settings: TrainSettings, test: Any, image: Shape | None) -> Arrays:
     """Read data sets of torch into arrays; a loader may set the size of batches."""
     if is_torch_data(test):
         read = _read(test, "reading test data")
