@@ -195,6 +195,20 @@ def test_a_batch_without_samples():
 # --- settings
 
 
+@pytest.mark.parametrize(
+    ("layers", "sample"),
+    [
+        ((nn.Linear(4, 8), Step(), nn.Linear(8, 2)), torch.zeros(4)),
+        ((nn.Conv2d(1, 2, 3), Step(dim=0), nn.Conv2d(2, 2, 3)), torch.zeros(1, 8, 8)),
+    ],
+)
+def test_a_sample_without_a_batch_axis(layers, sample):
+    model = nn.Sequential(*layers)
+    BCD(model, 10)
+    with refused("^0 got a sample without a batch axis"):
+        model(sample)
+
+
 def test_settings_that_cannot_be_are_refused_later_too():
     bcd = BCD(seeded(mlp), 10)
     with refused("takes its groups when it is made"):

@@ -241,10 +241,11 @@ class Network:
     def _activations(self, V0: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield what enters each layer, and the pooled pre-activations that the layer makes."""
         V, U = self.features(V0), None
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             U = layer.sums(V, U)
             yield V, U
             V = layer.activate(U)
+        yield V, self.layers[-1].sums(V, U)
 
     def bits(self, X: ArrayLike | Tensor) -> list[Tensor]:
         """Return the 0/1 activations of every hidden layer for raw inputs."""

@@ -84,6 +84,11 @@ class LayerKind(ABC):
         return 1
 
     @property
+    def axes(self) -> int:
+        """The least number of axes of its output, with that of the batch."""
+        return 2
+
+    @property
     def n_units(self) -> int:
         """The number of units of all groups."""
         return self.matrix(self.weight.data).shape[:2].numel()
@@ -157,6 +162,10 @@ class ConvKind(LayerKind):
     @property
     def groups(self) -> int:  # noqa: D102
         return int(self.module.groups)
+
+    @property
+    def axes(self) -> int:  # noqa: D102
+        return 2 + len(self.module.kernel_size)
 
     def matrix(self, weight: Tensor) -> Tensor:  # noqa: D102
         # In memory, the channels may come last: such kernels cannot be viewed as they are.

@@ -104,6 +104,8 @@ class Observer:
         kind = self.layers[name]
         if not _trains(module, kind.module, output):
             return
+        if output.ndim < kind.axes:
+            raise InputError(f"{name} got a sample without a batch axis: give a batch of samples.")
         seen = self.seen.setdefault(name, Seen())
         self._layer_of[output.grad_fn] = name
         with torch.no_grad(), without_autocast(output.device.type):
