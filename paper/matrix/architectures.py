@@ -87,16 +87,16 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
             512,
         ),
     ),
-    # Two thresholds a filter, for methods with 1-bit activations; others have one output a filter.
-    "deep": (None, pairs(48)),
-    "conv-bits": (None, tuple(f"conv3x3:{n}:pad1:bits2:max2" for n in (48, 96, 192))),
+    # Several thresholds a filter, for methods with 1-bit activations; others have one output each.
+    "deep": (None, pairs(32, 8)),
+    "conv-bits": (None, tuple(f"conv3x3:{n}:pad1:bits4:max2" for n in (32, 64, 128))),
     "tinynet": ("tiny", (200, 200)),
     "convnet": ("small", (2000, 2000)),
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
 }
 # Layers of one kind at a growing depth, and filters and thresholds at a growing cost: 45 filters of
-# one bit take the additions of 32 filters of two, 55 those of three.
+# one bit take the additions of 32 filters of two, 55 those of three, 64 those of four.
 ARCHITECTURES |= {
     f"{kind}-{depth}": (None, tower(depth, stream=kind == "stream"))
     for kind in ("stream", "chain")
@@ -104,5 +104,5 @@ ARCHITECTURES |= {
 }
 ARCHITECTURES |= {
     f"deep-{n}x{bits}": (None, pairs(n, bits))
-    for n, bits in ((32, 1), (32, 2), (32, 3), (45, 1), (55, 1))
+    for n, bits in ((32, 1), (32, 2), (32, 3), (32, 4), (45, 1), (48, 2), (55, 1), (64, 1))
 }
