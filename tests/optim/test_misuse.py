@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, linear
 
 from optim.training import error, mlp, problem, seeded, train_batch, train_batches
-from zeroone.nn import Step
+from zeroone.nn import Step, step
 from zeroone.optim import BCD
 from zeroone.utils.checks import InputError
 
@@ -195,6 +195,13 @@ def test_a_batch_without_samples():
 # --- settings
 
 
+def test_a_step_along_another_axis_than_the_units_before_it():
+    model = nn.Sequential(nn.Linear(5, 8), Step(), nn.Linear(8, 2))
+    _bcd = BCD(model, 10)  # it observes while it lives
+    with refused(r"the units of 0 are the last axis of its output: give 1 Step\(dim=-1\)"):
+        model(torch.zeros(3, 4, 5))
+
+
 @pytest.mark.parametrize(
     ("layers", "sample"),
     [
@@ -204,7 +211,7 @@ def test_a_batch_without_samples():
 )
 def test_a_sample_without_a_batch_axis(layers, sample):
     model = nn.Sequential(*layers)
-    BCD(model, 10)
+    _bcd = BCD(model, 10)  # it observes while it lives
     with refused("^0 got a sample without a batch axis"):
         model(sample)
 
@@ -218,6 +225,33 @@ def test_settings_that_cannot_be_are_refused_later_too():
     with refused("move must be zero or a positive number"):
         bcd.param_groups[0]["move"] = -0.1
     assert bcd.param_groups[0]["move"] == 0.08
+
+
+def test_adam_does_not_train_w_blocks():
+    model = seeded(mlp)
+    with refused("no others"):
+        BCD(model, 10, groups=[{"params": model[0].parameters(), "adam": True}])
+    with refused("params are tensors"):
+        BCD(model, 10, groups=[{"params": model[0]}])
+
+
+def test_an_unknown_rule_is_refused_at_once():
+    with refused("unknown rule 'foo'"):
+        step(torch.zeros(2, 3), rule="foo")
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    X, y = problem()
+    other = train_batches(seeded(mlp, 20, 8, 3), X, y, 5)
+    pruned = train_batches(seeded(mlp), X, y, 5, keep=0.9)
+    model = seeded(mlp)
+    bcd = BCD(model, 10)
+    before = copy.deepcopy(bcd.state_dict())
+    for state in (other.state_dict(), pruned.state_dict()):
+        with refused("does not fit"):
+            bcd.load_state_dict(state)
+        assert bcd.k == 0
+        assert str(bcd.state_dict()) == str(before)
 
 
 @pytest.mark.parametrize("groups", [[{"move": 0.1}], {"move": 0.1}])
@@ -398,6 +432,86 @@ def test_a_batch_that_is_skipped_leaves_nothing():
             bcd.step()
     hidden = [block for block in bcd.blocks.values() if block.hidden]
     assert all(bool(block.residuals.basis.isfinite().all()) for block in hidden)
+
+
+def test_inputs_that_are_no_numbers_may_be_skipped():
+    X, y = problem()
+    model = seeded(mlp)
+    bcd = BCD(model, 40)
+    for k in range(40):
+        bcd.zero_grad()
+        bad = k in (0, 1, 5, 20)
+        loss = cross_entropy(model(X * (torch.nan if bad else 1)), y)
+        if not bad:
+            loss.backward()
+            bcd.step()
+    assert error(model, X, y) < 0.15
+
+
+def test_other_forward_passes_leave_nothing():
+    X, y = problem()
+    models = [seeded(mlp) for _ in range(2)]
+    for stray, model in enumerate(models):
+        bcd = BCD(model, 12)
+        for k in range(12):
+            if stray and k:
+                model(100 * X)
+            bcd.zero_grad()
+            cross_entropy(model(X), y).backward()
+            if stray:
+                model(100 * X)
+            bcd.step()
+    for plain, other in zip(*(model.state_dict().values() for model in models), strict=True):
+        assert torch.equal(plain, other)
+
+
+def test_a_forward_pass_before_the_training_is_made_up_for():
+    X, y = problem()
+    models = [seeded(mlp) for _ in range(2)]
+    for tried, model in enumerate(models):
+        bcd = BCD(model, 40)
+        if tried:
+            model(torch.zeros(2, 20))
+        train_batch(model, bcd, X, y)
+    for plain, other in zip(*(model.state_dict().values() for model in models), strict=True):
+        assert torch.allclose(plain, other, atol=1e-4)
+
+
+def test_the_first_batch_may_come_in_parts():
+    """Whose pre-activations count as if all of them came after the biases were set."""
+    X, y = problem()
+    found = []
+    for parts in (1, 4):
+        model = seeded(mlp)
+        bcd = BCD(model, 40)
+        for rows in torch.arange(len(X)).chunk(parts):
+            (cross_entropy(model(X[rows] + 30), y[rows]) / parts).backward()
+        bcd.step()
+        found.append(bcd.blocks["0"].variance)
+    assert torch.allclose(*found, rtol=0.02)
+
+
+@pytest.mark.parametrize("batches", [0, 4, 10])
+def test_copies_of_an_observed_model_can_be_pickled(batches):
+    model = seeded(mlp)
+    bcd = BCD(model, 20)
+    for _ in range(batches):
+        train_batch(model, bcd, *problem())
+    assert model[0]._forward_hooks  # the next batch is observed
+    for copied in (copy.deepcopy(model), torch.optim.swa_utils.AveragedModel(model), model):
+        file = io.BytesIO()
+        torch.save(copied, file)
+        file.seek(0)
+        torch.load(file, weights_only=False)(problem()[0])
+    assert not bcd.observer.seen
+
+
+def test_a_model_outlives_its_bcd():
+    model = seeded(mlp)
+    bcd = BCD(model, 20)
+    del bcd
+    gc.collect()
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_layers_that_start_at_zero_do_no_harm():

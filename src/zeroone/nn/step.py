@@ -138,7 +138,7 @@ def step(
     ``thresholds`` and the axis of units, ``dim``, are those of ``Step``.
     """
     window, scale = (torch.as_tensor(T, dtype=U.dtype, device=U.device) for T in (window, scale))
-    how = (rule, tuple(thresholds), dim)
+    how = (one_of("rule", rule, U_RULES), tuple(thresholds), dim)
     bits: Tensor = _StepFunction.apply(U, scale, window, how)  # type: ignore[no-untyped-call]
     return bits
 

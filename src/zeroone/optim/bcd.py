@@ -16,7 +16,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import torch
 from torch import Tensor, nn
@@ -142,6 +142,7 @@ class BCD(Optimizer):
         if self.model in ACTIVE:  # an earlier BCD hands the model over
             ACTIVE[self.model].detach()
         self.observer = ACTIVE[self.model] = Observer(model, layers, steps)
+        finalize(self, self.observer.detach).atexit = False  # the model may outlive its BCD
         for step in steps.values():
             step.window.fill_(self.window)
         self._prepare()
@@ -185,9 +186,8 @@ class BCD(Optimizer):
         return 1 - self.k / self.total_steps
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients, and the residuals that were observed with them."""
-        for seen in self.observer.seen.values():
-            seen.residuals.clear()
+        """Reset the gradients, and what was observed with them."""
+        self.observer.discard()
         inspect.unwrap(Optimizer.zero_grad)(self, set_to_none)
 
     @torch.no_grad()
@@ -224,10 +224,13 @@ class BCD(Optimizer):
     def _take_in(self) -> None:
         """Update the W blocks and the windows from the batch that the observer saw."""
         self._check_seen()
-        for name, seen in self.observer.seen.items():
+        self.observer.settle()
+        for name, block in self.blocks.items():
+            seen = self.observer.seen.get(name)
+            if seen is None:
+                continue
             if seen.count == 0:
                 raise InputError(f"a batch without samples reached {name}: skip it.")
-            block = self.blocks[name]
             block.hidden |= name in self.observer.hidden
             if seen.count == 1 and block.hidden and self.k == 0:
                 warnings.warn(
@@ -253,8 +256,8 @@ class BCD(Optimizer):
                 raise InputError(f"{name} was frozen when BCD was made: make another BCD.")
             if self.k == 0 and p.requires_grad and p.grad is None and p in known:
                 raise InputError(
-                    f"{name} has no part in the loss: remove it, or freeze it with "
-                    f"requires_grad_(False)."
+                    f"{name} has no part in the loss of the first batch: remove it, or freeze it "
+                    f"with requires_grad_(False)."
                 )
         for name, block in self.blocks.items():
             unseen = block.moments is None and name not in self.observer.seen
@@ -318,6 +321,10 @@ class BCD(Optimizer):
     def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         if self.total_steps is not None and own["k"] > self.total_steps:
             raise ValueError(f"it has {own['k']} batches, more than {self.total_steps}")
+        if (own["removal"] is None) != (self.removal is None):
+            raise ValueError("keep or lam removes units in one of both only")
+        for name, block in self.blocks.items():  # before anything changes
+            block.check(own["blocks"][name])
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         inspect.unwrap(Optimizer.load_state_dict)(self, plain)
         self._take_groups()

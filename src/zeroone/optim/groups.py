@@ -34,9 +34,15 @@ class Group(dict[str, Any]):
         raise KeyError(key)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key in RATES:
-            self.__missing__(key)
-        self.update(checked({**self, key: value}))
+        self.update({key: value})
+
+    def update(self, *others: Any, **settings: Any) -> None:
+        """Change some settings, after checking them."""
+        changed = dict(*others, **settings)
+        for key in RATES:
+            if key in changed:
+                self.__missing__(key)
+        super().update(checked({**self, **changed}))
 
 
 def checked(group: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +112,13 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
-        if not isinstance(group, dict) or "params" not in group:
-            raise InputError("each of the groups is a dict of params and their settings.")
+        if not isinstance(group, dict) or isinstance(group.get("params"), nn.Module | None):
+            raise InputError(
+                "each of the groups is a dict of params and their settings; params are tensors, "
+                "such as layer.parameters()."
+            )
+        if "adam" in group:
+            raise InputError("Adam trains the parameters without a W block, and no others.")
         one = isinstance(group["params"], Tensor)
         params = [group["params"]] if one else list(group["params"])
         for p in params:

@@ -5,7 +5,7 @@ compiled or not.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -31,24 +31,65 @@ SCALED = "MulBackward0"
 
 
 @dataclass
-class Seen:
-    """What one observed batch shows of a layer, over all of its calls."""
+class Call:
+    """What one call of a layer shows."""
 
-    rows: list[Tensor] = field(default_factory=list)
-    weights: list[Tensor] = field(default_factory=list)  # of the rows, if samples have weights
+    rows: Tensor
+    weights: Tensor | None  # of the rows, if samples have weights
+    sums: Tensor  # of each unit's outputs and of their squares
+    count: float
+    shift: Tensor | None = None  # subtracted from the bias after the call
+
+    def shifted(self) -> Tensor:
+        """Return the sums of the outputs as the bias is now."""
+        if self.shift is None:
+            return self.sums
+        (first, second), shift = self.sums, self.shift.to(self.sums)
+        moved = second - 2 * shift * first + self.count * shift.square()
+        return torch.stack([first - self.count * shift, moved])
+
+
+@dataclass
+class Seen:
+    """What one observed batch shows of a layer: the calls that had a part in its loss."""
+
+    calls: list[Call] = field(default_factory=list)
     residuals: list[Tensor] = field(default_factory=list)  # this rank's rows, for all units
-    sums: Tensor | float = 0.0  # of each unit's outputs and of their squares
-    count: float = 0.0
+
+    @property
+    def count(self) -> float:
+        """Of each unit's outputs."""
+        return sum(call.count for call in self.calls)
 
     @property
     def variance(self) -> Tensor:
         """Of each unit's outputs."""
-        assert isinstance(self.sums, Tensor)
-        return unit_moments(self.sums, self.count)[1]
+        sums = self.calls[0].sums  # a common shift leaves the variance of one call alone
+        if len(self.calls) > 1:
+            sums = torch.stack([call.shifted() for call in self.calls]).sum(dim=0)
+        return unit_moments(sums, self.count)[1]
+
+
+class Hook:
+    """A hook that does nothing on copies of its module, and can be pickled with them."""
+
+    def __init__(self, see: Callable[..., Any] | None = None, name: str = "") -> None:
+        self.see, self.name = see, name
+
+    def __call__(self, *call: Any) -> Any:
+        """Report the module's call; what comes back replaces its inputs."""
+        return None if self.see is None else self.see(self.name, *call)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, ()
 
 
 class Observer:
-    """Hooks on the layers and the steps of a model, attached while a batch is observed."""
+    """Hooks on the layers and the steps of a model, attached while a batch is observed.
+
+    A forward pass shows inputs, outputs and scales. They count once a backward pass has come back
+    to them: forward passes for other ends, and batches that are skipped, leave nothing behind.
+    """
 
     def __init__(
         self, model: nn.Module, layers: dict[str, LayerKind], steps: dict[str, Step]
@@ -63,28 +104,21 @@ class Observer:
     def detach(self) -> None:
         """Remove all hooks and discard what was seen."""
         self._undo.close()
-        self.attached = False
+        self.attached = self._balances = False
         self.seen: dict[str, Seen] = {}
-        self.hidden: set[str] = set()  # layers whose outputs reach a Step
-        self._widths: dict[str, int] = {}  # the number of units that each Step saw
-        self._unbalanced: set[str] = set()  # steps whose thresholds this batch has yet to set
-        # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
-        # since, and those that some Step has been seen to depend on.
-        self._layer_of: dict[Any, str] = {}
-        self._shifts: dict[Any, Tensor] = {}
-        self._walked: set[Any] = set()
+        self._begin()
 
     def attach(self, *, balance: bool = False) -> None:
         """Start to observe; ``balance`` sets the thresholds from this batch."""
         self.detach()
-        self.attached = True
-        self._unbalanced = set(self.steps if balance else ())
-        # Plain functions: a copy of the model copies its hooks, and with a method the observer.
+        self.attached, self._balances = True, balance
+        self._begin()
+        self._scales = {name: step.scale for name, step in self.steps.items()}
         for name, kind in self.layers.items():
-            look: Any = lambda *call, name=name: self._see_layer(name, *call)  # noqa: E731
+            look = Hook(self._see_layer, name)
             self._undo.enter_context(kind.module.register_forward_hook(look, with_kwargs=True))
         for name, step in self.steps.items():
-            look = lambda *call, name=name: self._see_step(name, *call)  # noqa: E731
+            look = Hook(self._see_step, name)
             self._undo.enter_context(step.register_forward_pre_hook(look, with_kwargs=True))
         # Compiled code skips hooks: until they are removed, compiled modules run eagerly.
         for part in self.model.modules():
@@ -93,6 +127,37 @@ class Observer:
                 self._set(part, "forward", plain.__call__)
             elif part._compiled_call_impl is not None:  # part.compile()
                 self._set(part, "_compiled_call_impl", None)
+
+    def _begin(self) -> None:
+        """Forget all forward passes so far."""
+        self._stale = False
+        self.hidden: set[str] = set()  # layers whose outputs reach a Step
+        self._widths: dict[str, int] = {}  # the number of units that each Step saw
+        # Steps whose thresholds this batch has yet to set.
+        self._unbalanced: set[str] = set(self.steps if self._balances else ())
+        self._calls: dict[str, list[Call]] = {}  # of layers, while there are such steps
+        self._unused: dict[str, Tensor] = {}  # scales from before calls without a backward pass
+        # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
+        # since, and those that some Step has been seen to depend on.
+        self._layer_of: dict[Any, str] = {}
+        self._shifts: dict[Any, Tensor] = {}
+        self._walked: set[Any] = set()
+
+    def discard(self) -> None:
+        """Discard what backward passes have shown; the next forward pass begins the batch anew."""
+        self.seen.clear()
+        self._stale = self.attached
+
+    def _begin_anew(self) -> None:
+        if self._stale:
+            self._begin()
+            for name, scale in self._scales.items():
+                self.steps[name].scale = scale.to(self.steps[name].scale.device)
+
+    def settle(self) -> None:
+        """Take back the scales of calls that had no part in the loss."""
+        for name, scale in self._unused.items():
+            self.steps[name].scale = scale
 
     def _set(self, module: nn.Module, name: str, value: Any) -> None:
         self._undo.callback(setattr, module, name, getattr(module, name))
@@ -106,25 +171,28 @@ class Observer:
             return
         if output.ndim < kind.axes:
             raise InputError(f"{name} got a sample without a batch axis: give a batch of samples.")
-        seen = self.seen.setdefault(name, Seen())
+        self._begin_anew()
         self._layer_of[output.grad_fn] = name
         with torch.no_grad(), without_autocast(output.device.type):
             x, dtype = first_input(args, kwargs).detach(), kind.weight.dtype
             numbers, total = places_in_batch(len(x), self.places)
             x = x.to(dtype) if x.is_floating_point() else x
             rows, samples = kind.rows(x, numbers, total)
-            seen.rows.append(gathered(rows))
-            heavy = self._weights_of(x)
+            rows, often, heavy = gathered(rows), None, self._weights_of(x)
             if heavy is not None:
                 some = heavy[samples.to(heavy.device)].to(dtype)
-                seen.weights.append(gathered(some[None, :, None])[0, :, 0])
+                often = gathered(some[None, :, None])[0, :, 0]
             sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
-            seen.sums, seen.count = seen.sums + sums, seen.count + count
-        if kind.groups > 1:  # the map mixes units, and groups have different columns
-            return
-        residuals = seen.residuals  # a hook that knew ``seen`` would keep the graph alive
+        call, batch = Call(rows, often, sums, count), self.seen
+        if self._unbalanced:
+            self._calls.setdefault(name, []).append(call)
 
         def look_back(residual: Tensor) -> None:
+            seen = batch.setdefault(name, Seen())
+            if not any(known is call for known in seen.calls):
+                seen.calls.append(call)
+            if kind.groups > 1:  # the map mixes units, and groups have different columns
+                return
             rows, samples = kind.residual_rows(residual.detach(), numbers, total)
             rows = rows.to(dtype)
             if heavy is not None:
@@ -132,7 +200,7 @@ class Observer:
                 # its square counts w times.
                 often = heavy[samples.to(heavy.device)].to(rows)
                 rows = rows / often.clamp_min(1e-30).sqrt()[:, None]
-            residuals.append(rows)
+            seen.residuals.append(rows)
 
         output.register_hook(look_back)  # type: ignore[no-untyped-call]
 
@@ -140,6 +208,8 @@ class Observer:
         B, shift = first_input(args, kwargs), None
         if not _trains(module, self.steps[name], B):
             return None
+        self._begin_anew()
+        self._check_axis(name, module, B)
         with torch.no_grad(), without_autocast(B.device.type):
             exact = B.dtype if B.dtype == torch.float64 else torch.float32
             sums, n = unit_sums(B.detach().to(exact), module.dim, self._weights_of(B))
@@ -150,13 +220,29 @@ class Observer:
                     f"each its own Step, and Step(dim=-1) after a Linear on samples of several "
                     f"axes."
                 )
+            self._unused.setdefault(name, module.scale)
             module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
             if name in self._unbalanced:
                 self._unbalanced.remove(name)
                 shift = mean + variance.sqrt() * thresholds_apart(len(mean)).to(mean)
-                shift = self._shift(B.grad_fn, shift.to(B.dtype))
+                finite = bool(shift.isfinite().all())
+                shift = self._shift(B.grad_fn, shift.to(B.dtype)) if finite else None
+        unused = self._unused
+
+        def look_back(_residual: Tensor) -> None:
+            unused.pop(name, None)
+
+        B.register_hook(look_back)
         self._note_hidden(B.grad_fn)
         return None if shift is None else ((B - module.along_units(shift, B),), {})
+
+    def _check_axis(self, name: str, step: Step, B: Tensor) -> None:
+        """Refuse a Step that takes another axis for the units than the layer before it has."""
+        layer = self._layer_of.get(B.grad_fn)
+        if layer is not None and (self.layers[layer].unit_dim - step.dim) % B.ndim:
+            raise InputError(
+                f"the units of {layer} are the last axis of its output: give {name} Step(dim=-1)."
+            )
 
     def _weights_of(self, x: Tensor) -> Tensor | None:
         """Return the weights of x's samples, if there are any and x has one row per sample."""
@@ -182,6 +268,8 @@ class Observer:
             if bias.shape == wanted.shape:
                 shift = (wanted - total) / factor
                 bias.sub_(shift)
+                for call in self._calls.get(name, ()):
+                    call.shift = shift if call.shift is None else call.shift + shift
                 self._shifts |= {a: shift for a, owner in self._layer_of.items() if owner == name}
                 return wanted
         return total

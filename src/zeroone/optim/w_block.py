@@ -66,12 +66,13 @@ class WBlock:
     def observe(self, seen: Seen, k: int) -> None:
         """Update the moments and the scales from the observed batch k."""
         known: Any = self.moments
+        weights = [call.weights for call in seen.calls if call.weights is not None]
         self.moments = self.kind.preconditioner.observe(
-            torch.cat(seen.rows, dim=1),
+            torch.cat([call.rows for call in seen.calls], dim=1),
             known,
             k,
             centre=self.bias is not None,
-            weights=torch.cat(seen.weights) if seen.weights else None,
+            weights=torch.cat(weights) if weights else None,
         )
         past, variance = self.variance, seen.variance
         if not bool(variance.isfinite().all()):
@@ -204,8 +205,17 @@ class WBlock:
             "residuals": None if self.residuals is None else self.residuals.tensors(),
         } | {name: getattr(self, name) for name in KEPT}
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Refuse the ``state()`` of a layer of another size."""
+        moments, weight = state["moments"], self.kind.weight
+        if moments is not None:
+            groups, units, columns = self.kind.matrix(weight.data).shape
+            sizes = (len(state["variance"]), *moments["mean"].shape)
+            if sizes != (groups * units, groups, columns):
+                raise ValueError(f"{self.name} has other units or columns")
+
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from ``state()``; refuse one of a layer of another size."""
+        """Continue from ``state()``."""
         weight, moments, residuals = self.kind.weight, state["moments"], state["residuals"]
         for name in KEPT:
             T = state[name]
@@ -214,9 +224,5 @@ class WBlock:
         if moments is not None:
             made = {name: T.to(weight) for name, T in moments.items()}
             self.moments = self.kind.preconditioner(**made)
-            groups, units, columns = self.kind.matrix(weight.data).shape
-            sizes = (len(state["variance"]), *self.moments.mean.shape)
-            if sizes != (groups * units, groups, columns):
-                raise ValueError(f"{self.name} has other units or columns")
         if residuals is not None:
             self.residuals = LowRank(**{name: T.to(weight) for name, T in residuals.items()})
