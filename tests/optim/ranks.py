@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch
 from torch import distributed, nn
+from torch.nn.functional import cross_entropy
 
 from optim.training import mlp, seeded, train_batch
 from zeroone.nn import Step
@@ -24,7 +25,19 @@ def dense():
 
 
 JOBS = {"dense": (dense, {"weights": "ternary"}), "images": (convnet, {})}
-BY = {1: ("dense", "images"), 2: ("dense", "images"), 4: ("images",)}  # what so many ranks do
+
+
+class Heads(nn.Module):
+    """Two heads on one body."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 30), Step())
+        self.a, self.b = nn.Linear(30, 10), nn.Linear(30, 10)
+
+    def forward(self, x):
+        bits = self.body(x)
+        return self.a(bits), self.b(bits)
 
 
 def batch(k, rank=0, size=1):
@@ -50,6 +63,20 @@ def trained(name, rank=0, size=1):
     return {**model.state_dict(), **scales, **means}
 
 
+def trained_apart(rank, size):
+    """What is left if only the first rank's loss has a part for the second head."""
+    model = seeded(Heads).double()
+    called = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    bcd = BCD(called, 12)
+    for k in range(12):
+        X, y = batch(k, rank, size)
+        bcd.zero_grad()
+        losses = [cross_entropy(scores, y) for scores in called(X)]
+        (sum(losses) if rank == 0 else losses[0]).backward()
+        bcd.step()
+    return model.state_dict()
+
+
 def work(rank, size, meeting, folder):
     """One rank: all jobs, one after the other."""
     torch.set_num_threads(1)
@@ -60,8 +87,9 @@ def work(rank, size, meeting, folder):
         world_size=size,
         timeout=timedelta(seconds=120),
     )
-    for name in BY[size]:
+    for name in JOBS:
         torch.save(trained(name, rank, size), f"{folder}/{name}-{size}-{rank}.pt")
+    torch.save(trained_apart(rank, size), f"{folder}/apart-{size}-{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
 
@@ -82,5 +110,5 @@ def run_ranks(size, folder):
     assert [process.exitcode for process in ranks] == [0] * size
     return {
         name: [torch.load(folder / f"{name}-{size}-{rank}.pt") for rank in range(size)]
-        for name in BY[size]
+        for name in (*JOBS, "apart")
     }

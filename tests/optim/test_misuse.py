@@ -491,6 +491,49 @@ def test_the_first_batch_may_come_in_parts():
     assert torch.allclose(*found, rtol=0.02)
 
 
+def test_gradients_may_be_reset_between_forward_and_backward():
+    """As Lightning does."""
+    X, y = problem()
+    models = [seeded(mlp) for _ in range(2)]
+    for late, model in enumerate(models):
+        bcd = BCD(model, 12)
+        for _ in range(12):
+            for part, rows in enumerate(torch.arange(len(X)).chunk(2)):
+                if not late and not part:
+                    bcd.zero_grad()
+                loss = cross_entropy(model(X[rows]), y[rows]) / 2
+                if late and not part:
+                    bcd.zero_grad()
+                loss.backward()
+            bcd.step()
+    for early, late in zip(*(model.state_dict().values() for model in models), strict=True):
+        assert torch.equal(early, late)
+
+
+def test_a_step_on_a_parameter_gathers_no_hooks():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.step = nn.Parameter(torch.randn(20, 8)), Step()
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(x @ self.step(self.table))
+
+    model = seeded(Table)
+    train_batches(model, *problem(), 20)
+    assert not model.table._backward_hooks
+
+
+def test_a_model_and_its_bcd_are_let_go():
+    model = seeded(mlp)
+    bcd = train_batches(model, *problem(), 3)
+    gone = weakref.ref(model)
+    del model, bcd
+    gc.collect()
+    assert gone() is None
+
+
 @pytest.mark.parametrize("batches", [0, 4, 10])
 def test_copies_of_an_observed_model_can_be_pickled(batches):
     model = seeded(mlp)

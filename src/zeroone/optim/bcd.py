@@ -16,7 +16,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary, finalize, ref
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ from zeroone.utils.checks import InputError, count, positive
 EARLY, OBSERVE_EVERY = (0, 1, 2, 4, 7), 10  # the batches that are observed
 HALVED = 2000  # in a training without an end, steps are half as large after so many batches
 WINDOW_END = 0.5  # the window falls to this share
-ACTIVE: "WeakKeyDictionary[nn.Module, Observer]" = WeakKeyDictionary()  # one per model
+ACTIVE: "WeakKeyDictionary[nn.Module, ref[Observer]]" = WeakKeyDictionary()  # one per model
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's
 
 
@@ -139,9 +139,11 @@ class BCD(Optimizer):
             if isinstance(model, nn.parallel.DistributedDataParallel):
                 raise InputError("keep and lam change sizes, which DistributedDataParallel cannot.")
             self.removal = Removal(self, keep, lam)
-        if self.model in ACTIVE:  # an earlier BCD hands the model over
-            ACTIVE[self.model].detach()
-        self.observer = ACTIVE[self.model] = Observer(model, layers, steps)
+        earlier = ACTIVE[self.model]() if self.model in ACTIVE else None
+        if earlier is not None:  # its BCD hands the model over
+            earlier.detach()
+        self.observer = Observer(model, layers, steps)
+        ACTIVE[self.model] = ref(self.observer)
         finalize(self, self.observer.detach).atexit = False  # the model may outlive its BCD
         for step in steps.values():
             step.window.fill_(self.window)
@@ -247,8 +249,8 @@ class BCD(Optimizer):
         """Refuse parameters that the batch trains, but BCD does not know or cannot observe."""
         if not self.observer.seen:
             raise InputError(
-                "BCD saw no forward pass in training mode: call model.train(), and give BCD the "
-                "model that you call, compiled or not."
+                "BCD saw no forward pass in training mode with a backward pass: call "
+                "model.train(), and give BCD the model that you call, compiled or not."
             )
         known = {p for group in self.param_groups for p in group["params"]}
         for name, p in self.model.named_parameters():
@@ -321,10 +323,12 @@ class BCD(Optimizer):
     def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         if self.total_steps is not None and own["k"] > self.total_steps:
             raise ValueError(f"it has {own['k']} batches, more than {self.total_steps}")
-        if (own["removal"] is None) != (self.removal is None):
-            raise ValueError("keep or lam removes units in one of both only")
+        if self.removal is not None and own["removal"] is None:
+            raise ValueError("it has removed no units")
         for name, block in self.blocks.items():  # before anything changes
             block.check(own["blocks"][name])
+        if missing := self.observer.steps.keys() - own["steps"].keys():
+            raise ValueError(f"it lacks the steps {missing}")
         plain = {name: value for name, value in state_dict.items() if name != "bcd"}
         inspect.unwrap(Optimizer.load_state_dict)(self, plain)
         self._take_groups()

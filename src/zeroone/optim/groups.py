@@ -44,6 +44,10 @@ class Group(dict[str, Any]):
                 self.__missing__(key)
         super().update(checked({**self, **changed}))
 
+    def __ior__(self, others: Any) -> "Group":  # type: ignore[override,misc]
+        self.update(others)
+        return self
+
 
 def checked(group: dict[str, Any]) -> dict[str, Any]:
     """Check a group's settings."""
@@ -112,7 +116,7 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
-        if not isinstance(group, dict) or isinstance(group.get("params"), nn.Module | None):
+        if not isinstance(group, dict) or _is_module(group.get("params")):
             raise InputError(
                 "each of the groups is a dict of params and their settings; params are tensors, "
                 "such as layer.parameters()."
@@ -139,6 +143,11 @@ def sort_parameters(
     if not groups:
         raise InputError("the model has no trainable parameters.")
     return groups
+
+
+def _is_module(params: Any) -> bool:
+    """Tell whether there are no params, or a module in their place."""
+    return isinstance(params, nn.Module | None) and not isinstance(params, nn.ParameterList)
 
 
 def default_damping(total_steps: int | None) -> float:

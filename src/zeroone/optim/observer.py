@@ -87,8 +87,9 @@ class Hook:
 class Observer:
     """Hooks on the layers and the steps of a model, attached while a batch is observed.
 
-    A forward pass shows inputs, outputs and scales. They count once a backward pass has come back
-    to them: forward passes for other ends, and batches that are skipped, leave nothing behind.
+    A forward pass shows inputs, outputs and scales. They count once a backward pass comes back to
+    them, so that batches may be skipped. With several ranks all count at once: each rank knows its
+    own backward pass only, and all must count the same.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Observer:
         # For the next batch: the samples' weights and their places in the batch of all ranks.
         self.sample_weight: Tensor | None = None
         self.places: Tensor | None = None
+        self.seen: dict[str, Seen] = {}
         self._undo = ExitStack()
         self.detach()
 
@@ -105,7 +107,7 @@ class Observer:
         """Remove all hooks and discard what was seen."""
         self._undo.close()
         self.attached = self._balances = False
-        self.seen: dict[str, Seen] = {}
+        self.seen.clear()
         self._begin()
 
     def attach(self, *, balance: bool = False) -> None:
@@ -113,7 +115,7 @@ class Observer:
         self.detach()
         self.attached, self._balances = True, balance
         self._begin()
-        self._scales = {name: step.scale for name, step in self.steps.items()}
+        self._scales_at_start = {name: step.scale for name, step in self.steps.items()}
         for name, kind in self.layers.items():
             look = Hook(self._see_layer, name)
             self._undo.enter_context(kind.module.register_forward_hook(look, with_kwargs=True))
@@ -135,8 +137,8 @@ class Observer:
         self._widths: dict[str, int] = {}  # the number of units that each Step saw
         # Steps whose thresholds this batch has yet to set.
         self._unbalanced: set[str] = set(self.steps if self._balances else ())
-        self._calls: dict[str, list[Call]] = {}  # of layers, while there are such steps
-        self._unused: dict[str, Tensor] = {}  # scales from before calls without a backward pass
+        self._to_shift: dict[str, list[Call]] = {}  # calls of layers, while there are such steps
+        self._scales_before: dict[str, Tensor] = {}  # calls to which no backward pass came back
         # Of nodes in autograd's graph: the layers' outputs, what was subtracted from their biases
         # since, and those that some Step has been seen to depend on.
         self._layer_of: dict[Any, str] = {}
@@ -144,19 +146,23 @@ class Observer:
         self._walked: set[Any] = set()
 
     def discard(self) -> None:
-        """Discard what backward passes have shown; the next forward pass begins the batch anew."""
+        """Discard what counts so far; another forward pass begins the batch anew."""
+        if world_size() > 1:
+            for seen in self.seen.values():
+                seen.residuals.clear()
+            return
         self.seen.clear()
         self._stale = self.attached
 
     def _begin_anew(self) -> None:
         if self._stale:
             self._begin()
-            for name, scale in self._scales.items():
+            for name, scale in self._scales_at_start.items():
                 self.steps[name].scale = scale.to(self.steps[name].scale.device)
 
     def settle(self) -> None:
-        """Take back the scales of calls that had no part in the loss."""
-        for name, scale in self._unused.items():
+        """Restore the scales from before the calls since the last backward pass."""
+        for name, scale in self._scales_before.items():
             self.steps[name].scale = scale
 
     def _set(self, module: nn.Module, name: str, value: Any) -> None:
@@ -183,15 +189,19 @@ class Observer:
                 some = heavy[samples.to(heavy.device)].to(dtype)
                 often = gathered(some[None, :, None])[0, :, 0]
             sums, count = unit_sums(output.detach().to(dtype), kind.unit_dim, heavy)
-        call, batch = Call(rows, often, sums, count), self.seen
+        waiting = [Call(rows, often, sums, count)]  # empty once it counts: losses may be kept
         if self._unbalanced:
-            self._calls.setdefault(name, []).append(call)
+            self._to_shift.setdefault(name, []).append(waiting[0])
+        if world_size() > 1:
+            self.seen.setdefault(name, Seen()).calls.append(waiting.pop())
 
-        def look_back(residual: Tensor) -> None:
-            seen = batch.setdefault(name, Seen())
-            if not any(known is call for known in seen.calls):
-                seen.calls.append(call)
-            if kind.groups > 1:  # the map mixes units, and groups have different columns
+        def look_back(residual: Tensor | None) -> None:
+            if waiting:
+                self._stale = False
+                self.seen.setdefault(name, Seen()).calls.append(waiting.pop())
+            seen = self.seen.get(name)
+            # With groups, the map mixes units, and groups have different columns.
+            if seen is None or residual is None or kind.groups > 1:
                 return
             rows, samples = kind.residual_rows(residual.detach(), numbers, total)
             rows = rows.to(dtype)
@@ -220,19 +230,19 @@ class Observer:
                     f"each its own Step, and Step(dim=-1) after a Linear on samples of several "
                     f"axes."
                 )
-            self._unused.setdefault(name, module.scale)
+            if B.grad_fn is not None and world_size() == 1:
+                before = self._scales_before
+                before.setdefault(name, module.scale)
+
+                def look_back(_residual: Tensor | None) -> None:
+                    before.pop(name, None)
+
+                B.register_hook(look_back)
             module.take_scale(torch.where(variance > CONSTANT, variance, 1.0), SCALE_MEMORY)
-            if name in self._unbalanced:
+            if name in self._unbalanced and bool(variance.isfinite().all()):
                 self._unbalanced.remove(name)
                 shift = mean + variance.sqrt() * thresholds_apart(len(mean)).to(mean)
-                finite = bool(shift.isfinite().all())
-                shift = self._shift(B.grad_fn, shift.to(B.dtype)) if finite else None
-        unused = self._unused
-
-        def look_back(_residual: Tensor) -> None:
-            unused.pop(name, None)
-
-        B.register_hook(look_back)
+                shift = self._shift(B.grad_fn, shift.to(B.dtype))
         self._note_hidden(B.grad_fn)
         return None if shift is None else ((B - module.along_units(shift, B),), {})
 
@@ -268,7 +278,7 @@ class Observer:
             if bias.shape == wanted.shape:
                 shift = (wanted - total) / factor
                 bias.sub_(shift)
-                for call in self._calls.get(name, ()):
+                for call in self._to_shift.get(name, ()):
                     call.shift = shift if call.shift is None else call.shift + shift
                 self._shifts |= {a: shift for a, owner in self._layer_of.items() if owner == name}
                 return wanted
