@@ -12,9 +12,11 @@ from zeroone.baselines.networks import AtThresholds, FloatNetwork
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
 from zeroone.deploy.compress import compress
+from zeroone.nn import network as network_module
 from zeroone.nn.layers import LayerPlan
 from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
+from zeroone.training import trainers
 from zeroone.training.baselines import AdamTrainer, train_baseline
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.training.trainers import BCDTrainer
@@ -233,3 +235,19 @@ def test_bf16_learns_as_well_in_a_baseline():
 def test_bf16_is_yes_or_no():
     with pytest.raises(InputError, match="bf16 must be true or false, got 1"):
         TrainSettings.from_options(bf16=1)
+
+
+def test_the_flips_of_very_many_bits_are_counted_on_few_samples(monkeypatch):
+    network = Network.build((1, 8, 8), ["conv3x3:8:pad1:bits8"], 10, "softmax")
+    assert trainers.probe_size(network) == trainers.PROBE
+    monkeypatch.setattr(trainers, "PROBED", 10 * 8 * 8 * 64)
+    trainer = trainers.BCDTrainer(network, StochasticSettings(), 10, torch.zeros(100, 64))
+    assert len(trainer.probe) == 10
+    assert [len(bits) for _, bits in trainer.bits] == [10]
+
+
+def test_samples_that_are_scored_together_fit_with_all_their_bits(monkeypatch):
+    layers = ["conv3x3:8:pad1:bits8", "conv3x3:8:pad1"]
+    network = Network.build((1, 8, 8), layers, 10, "softmax")
+    monkeypatch.setattr(network_module, "BATCH_NUMBERS", 5 * 8 * 8 * 64)
+    assert network_module.fitting_rows(network) == 5

@@ -30,7 +30,7 @@ from zeroone.version import __version__
 
 FORMAT_VERSION = 5  # version 0.1 wrote up to 4
 BATCH_ROWS, BACKBONE_ROWS = 4096, 512  # samples that are predicted together, at most
-BATCH_NUMBERS = 2**26  # numbers of one layer's pre-activations, at most
+BATCH_NUMBERS = 2**26  # numbers that enter or leave one layer, at most
 
 
 class Network:
@@ -359,6 +359,6 @@ def check_network(network: Any) -> Network:
 
 def fitting_rows(model: Any) -> int:
     """Return how many samples fit into memory together, of a model with operators."""
-    largest: int = max(math.prod(op.shape_out) for op in model.operators)
+    largest: int = max(max(op.n_inputs, math.prod(op.shape_out)) for op in model.operators)
     most = BATCH_ROWS if model.backbone is None else BACKBONE_ROWS
     return min(most, max(1, BATCH_NUMBERS // largest))

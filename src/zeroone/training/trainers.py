@@ -6,6 +6,7 @@ by stochastic BCD.
 
 import gc
 import io
+import math
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from functools import partial
@@ -27,7 +28,7 @@ from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.parallel import ALONE, Share, Team
 
-PROBE = 1000  # samples on which to count flipped bits
+PROBE, PROBED = 1000, 2**26  # samples on which to count flipped bits; bits, at most
 
 
 class ModuleTrainer(ABC):
@@ -127,7 +128,8 @@ class BCDTrainer(ModuleTrainer):
 
         """
         self.network, self.settings, self.total_steps = network, settings, total_steps
-        self.probe, self.widths, self.team = probe, widths, team
+        self.probe = None if probe is None else probe[: probe_size(network)]
+        self.widths, self.team = widths, team
         self.head = network.head
         self.head.smoothing, self.bf16 = settings.smoothing, settings.bf16
         self._stale = False  # whether the network is behind the module
@@ -214,8 +216,9 @@ class BCDTrainer(ModuleTrainer):
         """Return a number for each bit, and the bits of each hidden layer."""
         if self.probe is None:
             return []
-        parts = [self.model.hidden_bits(rows) for rows in torch.split(self.probe, PROBE // 4)]
-        hidden = [torch.cat(bits).bool() for bits in zip(*parts, strict=True)]
+        split = torch.split(self.probe, PROBE // 4)
+        parts = [[V.bool() for V in self.model.hidden_bits(rows)] for rows in split]
+        hidden = [torch.cat(bits) for bits in zip(*parts, strict=True)]
         return [(self._units(i, bits.shape[1]), bits) for i, bits in enumerate(hidden)]
 
     def _units(self, i: int, n: int) -> Tensor:
@@ -261,6 +264,12 @@ class BCDTrainer(ModuleTrainer):
         self._stale = True
         self.optimizer.load_state_dict(from_bytes(state["optimizer"]))
         self.bits = self._bits()
+
+
+def probe_size(network: Network) -> int:
+    """Return on how many samples to count the bits of a network: few, if each has very many."""
+    bits = sum(math.prod(layer.shape_out) for layer in network.layers[:-1])
+    return min(PROBE, max(1, PROBED // max(1, bits)))
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:
