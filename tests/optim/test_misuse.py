@@ -195,11 +195,15 @@ def test_a_batch_without_samples():
 # --- settings
 
 
-def test_a_step_along_another_axis_than_the_units_before_it():
-    model = nn.Sequential(nn.Linear(5, 8), Step(), nn.Linear(8, 2))
+@pytest.mark.parametrize(
+    ("layer", "step", "axis", "shape"),
+    [(nn.Linear(5, 8), Step(), -1, (3, 4, 5)), (nn.Conv1d(4, 8, 3), Step(dim=-1), 1, (3, 4, 8))],
+)
+def test_a_step_along_another_axis_than_the_units_before_it(layer, step, axis, shape):
+    model = nn.Sequential(layer, step)
     _bcd = BCD(model, 10)  # it observes while it lives
-    with refused(r"the units of 0 are the last axis of its output: give 1 Step\(dim=-1\)"):
-        model(torch.zeros(3, 4, 5))
+    with refused(rf"units of 0 are axis {axis} of its output: give 1 Step\(dim={axis}\)"):
+        model(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(
@@ -419,32 +423,23 @@ def test_parametrized_layers_are_left_to_adam():
     assert error(model, X, y) < 0.15
 
 
-def test_a_batch_that_is_skipped_leaves_nothing():
-    """As loops do where gradients are not finite."""
-    X, y = problem()
-    model = seeded(mlp)
-    bcd = BCD(model, 40)
-    for k in range(25):
-        bcd.zero_grad()
-        loss = cross_entropy(model(X), y)
-        (loss * (torch.nan if k == 10 else 1)).backward()
-        if k != 10:
-            bcd.step()
-    hidden = [block for block in bcd.blocks.values() if block.hidden]
-    assert all(bool(block.residuals.basis.isfinite().all()) for block in hidden)
-
-
-def test_inputs_that_are_no_numbers_may_be_skipped():
+@pytest.mark.parametrize("spoilt", ["inputs", "gradients"])
+def test_a_batch_that_is_skipped_leaves_nothing(spoilt):
+    """As loops do where inputs or gradients are not finite."""
     X, y = problem()
     model = seeded(mlp)
     bcd = BCD(model, 40)
     for k in range(40):
         bcd.zero_grad()
-        bad = k in (0, 1, 5, 20)
-        loss = cross_entropy(model(X * (torch.nan if bad else 1)), y)
+        bad = k in (0, 1, 12, 13)  # before batches that are observed
+        factor = torch.nan if bad else 1
+        loss = cross_entropy(model(X * factor if spoilt == "inputs" else X), y)
+        if spoilt == "gradients" or not bad:
+            (loss * factor).backward()
         if not bad:
-            loss.backward()
             bcd.step()
+    hidden = [block for block in bcd.blocks.values() if block.hidden]
+    assert all(bool(block.residuals.basis.isfinite().all()) for block in hidden)
     assert error(model, X, y) < 0.15
 
 

@@ -240,7 +240,7 @@ def test_bf16_is_yes_or_no():
 def test_the_flips_of_very_many_bits_are_counted_on_few_samples(monkeypatch):
     network = Network.build((1, 8, 8), ["conv3x3:8:pad1:bits8"], 10, "softmax")
     assert trainers.probe_size(network) == trainers.PROBE
-    monkeypatch.setattr(trainers, "PROBED", 10 * 8 * 8 * 64)
+    monkeypatch.setattr(trainers, "PROBED_BITS", 10 * 8 * 8 * 64)
     trainer = trainers.BCDTrainer(network, StochasticSettings(), 10, torch.zeros(100, 64))
     assert len(trainer.probe) == 10
     assert [len(bits) for _, bits in trainer.bits] == [10]

@@ -1,6 +1,7 @@
 """Sort a model's parameters into groups: W blocks, and what Adam trains."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
-        if not isinstance(group, dict) or _is_module(group.get("params")):
+        if not isinstance(group, dict) or not isinstance(group.get("params"), Iterable):
             raise InputError(
                 "each of the groups is a dict of params and their settings; params are tensors, "
                 "such as layer.parameters()."
@@ -143,11 +144,6 @@ def sort_parameters(
     if not groups:
         raise InputError("the model has no trainable parameters.")
     return groups
-
-
-def _is_module(params: Any) -> bool:
-    """Tell whether there are no params, or a module in their place."""
-    return isinstance(params, nn.Module | None) and not isinstance(params, nn.ParameterList)
 
 
 def default_damping(total_steps: int | None) -> float:

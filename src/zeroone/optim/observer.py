@@ -77,7 +77,7 @@ class Hook:
         self.see, self.name = see, name
 
     def __call__(self, *call: Any) -> Any:
-        """Report the module's call; what comes back replaces its inputs."""
+        """Report the module's call; what comes back replaces the inputs of a Step."""
         return None if self.see is None else self.see(self.name, *call)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,6 +155,7 @@ class Observer:
         self._stale = self.attached
 
     def _begin_anew(self) -> None:
+        """Begin the batch again if it was discarded."""
         if self._stale:
             self._begin()
             for name, scale in self._scales_at_start.items():
@@ -249,9 +250,10 @@ class Observer:
     def _check_axis(self, name: str, step: Step, B: Tensor) -> None:
         """Refuse a Step that takes another axis for the units than the layer before it has."""
         layer = self._layer_of.get(B.grad_fn)
-        if layer is not None and (self.layers[layer].unit_dim - step.dim) % B.ndim:
+        axis = step.dim if layer is None else self.layers[layer].unit_dim
+        if (axis - step.dim) % B.ndim:
             raise InputError(
-                f"the units of {layer} are the last axis of its output: give {name} Step(dim=-1)."
+                f"the units of {layer} are axis {axis} of its output: give {name} Step(dim={axis})."
             )
 
     def _weights_of(self, x: Tensor) -> Tensor | None:

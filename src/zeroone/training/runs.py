@@ -121,13 +121,13 @@ def train(
     scores: bool = True,
     team: Team = ALONE,
 ) -> Run:
-    """Train a network on raw inputs X and labels y. The text above says what these may be.
+    """Train a network on raw inputs X and labels y; ``zeroone.training.runs`` has the details.
 
     Args:
-        X: one sample per row.
-        y: the labels; None if X is a data set of torch.
+        X: one sample per row: an array, a tensor, a sparse matrix or shards; or torch's data set.
+        y: the labels, or other targets that the head takes; None if X is a data set of torch.
         settings: what to train and how; None takes the defaults, or what ``start`` has.
-        test: inputs and labels to score after every iteration, and for nothing else.
+        test: inputs and labels, or a data set of torch, to score after every iteration only.
         name: what the record calls the data.
         image: the shape of a sample (channels, height, width), for convolutions.
         callbacks: observe the run and may stop it.

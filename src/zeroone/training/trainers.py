@@ -28,7 +28,8 @@ from zeroone.optim import BCD
 from zeroone.training.stochastic_settings import StochasticSettings
 from zeroone.utils.parallel import ALONE, Share, Team
 
-PROBE, PROBED = 1000, 2**26  # samples on which to count flipped bits; bits, at most
+PROBE = 1000  # samples on which to count flipped bits, at most
+PROBED_BITS = 2**26  # of all these samples, at most
 
 
 class ModuleTrainer(ABC):
@@ -269,7 +270,7 @@ class BCDTrainer(ModuleTrainer):
 def probe_size(network: Network) -> int:
     """Return on how many samples to count the bits of a network: few, if each has very many."""
     bits = sum(math.prod(layer.shape_out) for layer in network.layers[:-1])
-    return min(PROBE, max(1, PROBED // max(1, bits)))
+    return min(PROBE, max(1, PROBED_BITS // max(1, bits)))
 
 
 def as_bytes(state: dict[str, Any]) -> Tensor:
