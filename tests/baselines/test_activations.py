@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from zeroone.baselines import activations
 from zeroone.baselines.activations import ACTIVATIONS, OneBit
+from zeroone.baselines.networks import AtThresholds
 
 PRINTED = {
     "relu": lambda t: max(t, 0),
@@ -108,6 +110,22 @@ def test_the_incoming_gradient_is_multiplied(activation, rng):
     module = ACTIVATIONS[activation](5)
     module(u).backward(gradient)
     assert torch.equal(u.grad, gradient * module.slope(u.detach()))
+
+
+@pytest.mark.parametrize("activation", [n for n, a in ACTIVATIONS.items() if a.one_bit])
+def test_several_thresholds_are_as_many_activations(activation, rng, monkeypatch):
+    monkeypatch.setattr(activations, "CACHED", 40)  # two samples at a time
+    thresholds = (-0.75, 0.25, 0.5)
+    u, again = (torch.randn(7, 5, 2, 2, generator=rng).requires_grad_() for _ in range(2))
+    again.data.copy_(u.data)
+    gradient = torch.randn(7, 15, 2, 2, generator=rng)
+    module = ACTIVATIONS[activation](5)
+    made = AtThresholds(module, thresholds)(u)
+    each = [module(again - threshold) for threshold in thresholds]
+    assert torch.equal(made, torch.cat(each, dim=1))
+    made.backward(gradient)
+    torch.cat(each, dim=1).backward(gradient)
+    assert torch.allclose(u.grad, again.grad, atol=1e-6)
 
 
 def test_ccnn_trains_its_scale(rng):

@@ -6,18 +6,19 @@ ours stay floating point, as in the 0/1 paper.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zeroone.nn.functional import step
+from zeroone.nn.functional import compare
 
 Map = Callable[[Tensor], Tensor]
 Kind = type["Activation"]
 ACTIVATIONS: dict[str, Kind] = {}
+CACHED = 2**18  # numbers of one tensor that a processor's cache holds beside others
 
 
 def register_baseline(name: str) -> Callable[[Kind], Kind]:
@@ -109,19 +110,49 @@ class OneBit(Activation, ABC):
     def slope(u: Tensor, /) -> Tensor:
         """Return what stands for its derivative."""
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        v: Tensor = _Surrogate.apply(u, self.value, self.slope)  # type: ignore[no-untyped-call]
+    def forward(self, u: Tensor, thresholds: Sequence[float] = ()) -> Tensor:
+        """Return the activation of u, or of u minus each threshold in turn, side by side."""
+        made = _AtThresholds if thresholds else _Surrogate
+        about = (self, tuple(thresholds)) if thresholds else (self.value, self.slope)
+        v: Tensor = made.apply(u, *about)  # type: ignore[no-untyped-call]
         return v
+
+
+class _AtThresholds(torch.autograd.Function):
+    """As ``_Surrogate`` at each threshold, a few samples at a time, which fit into a cache."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, activation: OneBit, thresholds: tuple[float, ...]) -> Tensor:
+        ctx.save_for_backward(u)
+        ctx.slope, ctx.thresholds = activation.slope, thresholds
+        return torch.cat([activation.value(u - value) for value in thresholds], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (u,) = ctx.saved_tensors
+        total = torch.zeros_like(u)
+        rows = max(1, CACHED // max(1, u[:1].numel()))
+        parts = (T.split(rows) for T in (u, gradients[0], total))
+        for some, gradient, passed in zip(*parts, strict=True):
+            each = gradient.chunk(len(ctx.thresholds), dim=1)
+            for threshold, g in zip(ctx.thresholds, each, strict=True):
+                passed.addcmul_(g, ctx.slope(some - threshold))
+        return total, None, None
+
+
+def _step(u: Tensor) -> Tensor:
+    """Return 1 for u > 0 and 0 elsewhere."""
+    return compare(u, (0.0,))
 
 
 def _sign(u: Tensor) -> Tensor:
     """Return 1 for u >= 0 and -1 below, as the 0/1 paper prints it."""
-    return torch.where(u >= 0, 1.0, -1.0).to(u.dtype)
+    return torch.ge(u, 0, out=torch.empty_like(u)).mul_(2).sub_(1)
 
 
 def _hard_tanh_slope(u: Tensor) -> Tensor:
     """Return the derivative of hard tanh: 1 where |u| <= 1."""
-    return (u.abs() <= 1).to(u.dtype)
+    return torch.le(u.abs(), 1, out=torch.empty_like(u))  # casts from bools take longer
 
 
 @register_baseline("ste")
@@ -132,7 +163,7 @@ class StepSTE(OneBit):
     paper's binarisation has 1 at u = 0; ours is the step of the rest of this package.
     """
 
-    value, slope = staticmethod(step), staticmethod(_hard_tanh_slope)
+    value, slope = staticmethod(_step), staticmethod(_hard_tanh_slope)
 
 
 @register_baseline("ste-sign")
@@ -165,7 +196,7 @@ class CCNN(OneBit):
     Convolutional Neural Networks with Trained Binarization (2019); beta starts at 1.
     """
 
-    value = staticmethod(step)
+    value = staticmethod(_step)
 
     def __init__(self, n_units: int) -> None:
         super().__init__(n_units)
@@ -176,8 +207,8 @@ class CCNN(OneBit):
         size = u.abs()
         return torch.where(size <= 0.4, 2 - 4 * size, 0.4 * (size <= 1))
 
-    def forward(self, u: Tensor) -> Tensor:  # noqa: D102
-        return self.beta * super().forward(u)
+    def forward(self, u: Tensor, thresholds: Sequence[float] = ()) -> Tensor:  # noqa: D102
+        return self.beta * super().forward(u, thresholds)
 
 
 @register_baseline("pcnn")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zeroone.analysis.counts import walk
-from zeroone.baselines.activations import ACTIVATIONS, Kind
+from zeroone.baselines.activations import ACTIVATIONS, Kind, OneBit
 from zeroone.baselines.settings import BaselineSettings
 from zeroone.nn.backbones import Backbone, make_backbone
 from zeroone.nn.chain import Chain, as_matrix
@@ -88,6 +88,8 @@ class AtThresholds(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         """Return all units at the first threshold, then at the second, and so on."""
+        if isinstance(self.activation, OneBit):
+            return self.activation.forward(u, self.thresholds)
         return torch.cat([self.activation(u - value) for value in self.thresholds], dim=1)
 
 
