@@ -65,10 +65,10 @@ def pairs(filters: int, bits: int = 2) -> Hidden:
 
 
 def tower(depth: int, *, stream: bool) -> Hidden:
-    """Return a pooled convolution, then so many of 32 and of 64 filters, half of each."""
-    layers = ["conv3x3:32:pad1:bits2:max2"]
+    """Return a pooled convolution, then so many of 16 and of 32 filters, half of each."""
+    layers = ["conv3x3:16:pad1:bits2:max2"]
     for i in range(depth):
-        filters = 32 if i < depth // 2 else 64
+        filters = 16 if i < depth // 2 else 32
         pool = ":max2" if i + 1 == depth // 2 else ""
         layers.append(f"conv3x3:{filters}:pad1:bits2" + ":stream" * (stream and i > 0) + pool)
     return tuple(layers)
@@ -77,16 +77,6 @@ def tower(depth: int, *, stream: bool) -> Hidden:
 ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
-    "vgg": (
-        None,
-        (
-            "conv3x3:64:pad1:max2",
-            "conv3x3:128:pad1:max2",
-            "conv3x3:256:pad1:max2",
-            "conv3x3:256:pad1:max2",
-            512,
-        ),
-    ),
     # Several thresholds a filter, for methods with 1-bit activations; others have one output each.
     "deep": (None, pairs(32, 8)),
     "conv-bits": (None, tuple(f"conv3x3:{n}:pad1:bits4:max2" for n in (32, 64, 128))),
@@ -95,8 +85,8 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "resnet18": ("resnet18", (1500, 1500)),
     "resnet18-3x3": ("resnet18-3x3", (1500, 1500)),
 }
-# Layers of one kind at a growing depth, and filters and thresholds at a growing cost: 45 filters of
-# one bit take the additions of 32 filters of two, 55 those of three, 64 those of four.
+# Layers of one kind at a growing depth, and filters and thresholds at a growing cost: 23 filters of
+# one bit take the additions of 16 filters of two, 28 those of three, 32 those of four.
 ARCHITECTURES |= {
     f"{kind}-{depth}": (None, tower(depth, stream=kind == "stream"))
     for kind in ("stream", "chain")
@@ -104,5 +94,5 @@ ARCHITECTURES |= {
 }
 ARCHITECTURES |= {
     f"deep-{n}x{bits}": (None, pairs(n, bits))
-    for n, bits in ((32, 1), (32, 2), (32, 3), (32, 4), (45, 1), (48, 2), (55, 1), (64, 1))
+    for n, bits in ((16, 1), (16, 2), (16, 3), (16, 4), (23, 1), (28, 1), (32, 1), (32, 2), (48, 2))
 }

@@ -11,7 +11,7 @@ from bar_images import IMAGE, LAYERS, bars, train_both
 from zeroone import Callback, TrainSettings, ZeroOneClassifier, train
 from zeroone.pretraining import PretrainingSettings
 from zeroone.training import register_augmentation
-from zeroone.training.augment import BORDER, Augment, crop_flip, name_of
+from zeroone.training.augment import BORDER, Augment, crop_flip, flip, name_of
 from zeroone.utils.checks import InputError
 from zeroone.utils.parallel import Share
 
@@ -50,6 +50,17 @@ def test_crop_and_flip_against_a_plain_loop():
         share = Share(len(X), places)
         own = augment.apply(X[places], torch.Generator().manual_seed(9), share)
         assert torch.equal(own, changed[places])
+
+
+def test_half_of_the_images_are_flipped():
+    X = torch.arange(2 * 3 * 4).repeat(200, 1) + 100 * torch.arange(200)[:, None]
+    torch.manual_seed(0)
+    images = X.reshape(200, 2, 3, 4)
+    changed = flip(images)
+    mirrored = [torch.equal(a, b.flip(2)) for a, b in zip(changed, images, strict=True)]
+    same = [torch.equal(a, b) for a, b in zip(changed, images, strict=True)]
+    assert all(a != b for a, b in zip(mirrored, same, strict=True))
+    assert 80 < sum(mirrored) < 120
 
 
 def test_augmented_training_differs_and_needs_images(data):
@@ -159,4 +170,4 @@ def test_names_and_wrong_results(data):
 def test_the_command_line_finds_a_registered_one(command):
     register_augmentation("noisy")(noisy)
     code, _, err = command("train", "--data", "digits", "--out", "run", "--augment", "nosy")
-    assert (code, "choose from none, crop-flip, noisy" in err) == (2, True)
+    assert (code, "choose from none, crop-flip, flip, noisy" in err) == (2, True)

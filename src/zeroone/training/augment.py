@@ -58,6 +58,13 @@ def crop_flip(images: Tensor) -> Tensor:
     return changed.permute(0, 3, 1, 2)
 
 
+@register_augmentation("flip")
+def flip(images: Tensor) -> Tensor:
+    """Flip half of the images, left to right."""
+    flipped = torch.randint(2, (len(images), 1, 1, 1)).bool()
+    return torch.where(flipped.to(images.device), images.flip(3), images)
+
+
 @dataclass(frozen=True)
 class Augment:
     """Apply an augmentation to batches of flattened images."""

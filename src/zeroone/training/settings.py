@@ -43,10 +43,10 @@ class TrainSettings:
             centre unless it is 'feature'.
         input_bits: how many upper bits of inputs of bytes to use, 1 to 7; None uses all 8. Few
             bits make the integer form faster for many samples at a time.
-        augment: 'none', or 'crop-flip', which shifts and flips images anew in every epoch, or one
-            of your own (``register_augmentation``); in Python also a function, from a batch of
-            images (samples, channels, height, width) to changed ones, that draws its random
-            numbers from torch's default generator.
+        augment: 'none', or a change of the images anew in every epoch: 'flip' mirrors half of them,
+            'crop-flip' also shifts all of them; or one of your own (``register_augmentation``); in
+            Python also a function, from a batch of images (samples, channels, height, width) to
+            changed ones, that draws its random numbers from torch's default generator.
         init_std: the standard deviation of the Gaussian start; None takes the solver's own start.
         validation: the share of the training samples to hold out, class by class, by the seed.
         patience: stop after so many iterations without a better validation error, and restore the
