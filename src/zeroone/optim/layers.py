@@ -174,26 +174,36 @@ class ConvKind(LayerKind):
 
     def rows(self, x: Tensor, numbers: Tensor, total: int) -> tuple[Tensor, Tensor]:
         """Pick patches at one or a few scattered positions of each sample."""
-        module, sides = self.module, []
-        padding = module._reversed_padding_repeated_twice  # the last axis first, both ends
-        if any(padding):
-            mode = module.padding_mode
-            x = functional.pad(x, padding, mode="constant" if mode == "zeros" else mode)
-        for d, kernel in enumerate(module.kernel_size):
-            reach = module.dilation[d] * (kernel - 1) + 1
-            x = x.unfold(2 + d, reach, module.stride[d])[..., :: module.dilation[d]]
-            sides.append(x.shape[2 + d])
-        positions = math.prod(sides)
+        sides = x.shape[2:]
+        windows = [self._windows(d, side) for d, side in enumerate(sides)]
+        positions = math.prod(map(len, windows))
         each = max(1, min(positions, ROWS // max(1, total)))
         stride = max(1, total // ROWS)  # large batches: not every sample
         samples = (numbers % stride == 0).nonzero().flatten().repeat_interleave(each)
         of_rows = numbers[samples] // stride * each + torch.arange(len(samples)) % each
-        at = torch.unravel_index(of_rows * SCATTER % 2**31 % positions, sides)
-        index: Any = (samples.to(x.device), slice(None), *(i.to(x.device) for i in at))
-        patches = x[index]
+        at = torch.unravel_index(of_rows * SCATTER % 2**31 % positions, [*map(len, windows)])
+        shape = (len(samples), *self.module.kernel_size)
+        index: Any = [samples.view(-1, *[1] * len(sides)).to(x.device), slice(None)]
+        outside = torch.zeros(shape, dtype=torch.bool)
+        for d, side in enumerate(sides):
+            axes = [n if axis == d else 1 for axis, n in enumerate(self.module.kernel_size)]
+            places = windows[d][at[d]].view(len(samples), *axes)
+            outside |= places == side
+            index.append(places.clamp(max=side - 1).to(x.device))
+        patches = x[tuple(index)].masked_fill(outside[..., None].to(x.device), 0).movedim(-1, 1)
         columns = math.prod(patches.shape[1:])
         rows = patches.reshape(len(samples), self.groups, columns // self.groups)
         return rows.transpose(0, 1), samples
+
+    def _windows(self, d: int, side: int) -> Tensor:
+        """Return which places along an axis each window sees; ``side`` stands for a padded 0."""
+        module, mode = self.module, self.module.padding_mode
+        ends = module._reversed_padding_repeated_twice[::-1][2 * d : 2 * d + 2][::-1]
+        fill = {"mode": "constant", "value": side} if mode == "zeros" else {"mode": mode}
+        places = torch.arange(side, dtype=torch.float64)  # torch pads no integers by reflection
+        padded = functional.pad(places[None], ends, **fill)[0].long()
+        reach = module.dilation[d] * (module.kernel_size[d] - 1) + 1
+        return padded.unfold(0, reach, module.stride[d])[:, :: module.dilation[d]]
 
     def tell_sizes(self) -> None:  # noqa: D102
         module = self.module

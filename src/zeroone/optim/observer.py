@@ -183,8 +183,8 @@ class Observer:
         with torch.no_grad(), without_autocast(output.device.type):
             x, dtype = first_input(args, kwargs).detach(), kind.weight.dtype
             numbers, total = places_in_batch(len(x), self.places)
-            x = x.to(dtype) if x.is_floating_point() else x
             rows, samples = kind.rows(x, numbers, total)
+            rows = rows.to(dtype)
             rows, often, heavy = gathered(rows), None, self._weights_of(x)
             if heavy is not None:
                 some = heavy[samples.to(heavy.device)].to(dtype)
