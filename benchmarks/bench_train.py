@@ -6,6 +6,7 @@ not depend on what a network learns. Adam is torch's fused one, its fastest.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,14 @@ def make_learners(
     hidden: Sequence[int | str],
     image: Shape | None = None,
     names: Sequence[str] = (OURS, *BASELINES),
+    *,
+    bf16: bool = False,
+    momentum: float = 0.0,
 ) -> dict[str, Epochs]:
-    """Make learners on the same batches; those of images drop no inputs."""
+    """Make learners on the same batches; those of images drop no inputs.
+
+    ``momentum`` is that of stochastic BCD.
+    """
     scaling, n = Scaling.fit(part.X), part.X.shape[1]
     dropout = 0.0 if image else 0.2
     given = TrainSettings.from_options(epochs=100, batch=BATCH, input_dropout=dropout)
@@ -64,10 +71,12 @@ def make_learners(
             plans = [LayerPlan.parse(layer) for layer in hidden]
             network = Network.build(image or (n,), plans, N_CLASSES, SoftmaxCE(), scaling=scaling)
             probe = scaling.apply(part.X[:1000])
-            trainer = BCDTrainer(network, StochasticSettings(), plan.total, probe)
+            ours = StochasticSettings(bf16=bf16, momentum=momentum)
+            trainer = BCDTrainer(network, ours, plan.total, probe)
         else:
-            baseline = FloatNetwork([n, *hidden, N_CLASSES], BASELINES[name], scaling, image)
-            trainer = AdamTrainer(baseline, BASELINES[name], plan.total)
+            theirs = replace(BASELINES[name], bf16=bf16)
+            baseline = FloatNetwork([n, *hidden, N_CLASSES], theirs, scaling, image)
+            trainer = AdamTrainer(baseline, theirs, plan.total)
         learners[name] = Epochs(trainer, part, scaling, plan)
     return learners
 

@@ -1,9 +1,10 @@
 """The cost of an epoch of a 0/1 convolutional network: stochastic BCD against STE + Adam.
 
 conv5x5(32)-pool-step-conv5x5(64)-pool-step-500-step-10 on random bytes in the shape of MNIST (or
-another network on other images: ``--image``, ``--hidden``). Epochs of both take turns, on the same
-batches. Peak memory is measured in a separate process for each: the peak of the process, and what
-training adds to it.
+another network on other images: ``--architecture``, ``--image``). Networks of several thresholds
+are compared in bfloat16, with momentum and against STE + BatchNorm (``--deep``). Epochs of both
+take turns, on the same batches. Peak memory is measured in a separate process for each: the peak of
+the process, and what training adds to it.
 """
 
 import math
@@ -15,12 +16,14 @@ import torch
 
 from benchmarks.bench_train import BATCH, OURS, in_turns, make_learners, random_images
 from benchmarks.measure import begin, finish, parser
+from paper.matrix.architectures import Architecture
 
-STE = "STE + Adam"
+STE, STE_BN = "STE + Adam", "STE + BatchNorm + Adam"
 
 
-def learner(name, part, image, hidden):
-    return make_learners(part, hidden, image, [name])[name]
+def learner(name, part, image, hidden, deep):
+    how = {"bf16": True, "momentum": 0.9} if deep else {}
+    return make_learners(part, hidden, image, [name], **how)[name]
 
 
 def peak_bytes():
@@ -29,11 +32,11 @@ def peak_bytes():
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
-def _peak(name, n, image, hidden, threads, pipe):
+def _peak(name, n, image, hidden, deep, threads, pipe):
     torch.set_num_threads(threads)
     part = random_images(n, math.prod(image))
     before = peak_bytes()
-    learner(name, part, image, hidden).iterate(1)
+    learner(name, part, image, hidden, deep).iterate(1)
     pipe.send({"before": before, "peak": peak_bytes()})
 
 
@@ -52,25 +55,28 @@ def main():
     arguments = parser(__doc__.splitlines()[0], threads=1)
     arguments.add_argument("--samples", type=int, default=6_400)
     arguments.add_argument("--image", default="1,28,28")
-    arguments.add_argument("--hidden", default="conv5x5:32:max2,conv5x5:64:max2,500")
+    arguments.add_argument("--architecture", default="lenet")
+    arguments.add_argument("--deep", action="store_true", help="as deep networks are trained")
     options = arguments.parse_args()
     record = begin("conv_cost", options)
     image = tuple(int(side) for side in options.image.split(","))
-    hidden = [int(x) if x.isdigit() else x for x in options.hidden.split(",")]
+    hidden = Architecture.parse(options.architecture).hidden
+    theirs = STE_BN if options.deep else STE
     part = random_images(options.samples, math.prod(image))
-    subjects = {name: learner(name, part, image, hidden) for name in (OURS, STE)}
+    subjects = {name: learner(name, part, image, hidden, options.deep) for name in (OURS, theirs)}
     times = in_turns(subjects, options.repeats)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
-    ratio = medians[OURS] / medians[STE]
+    ratio = medians[OURS] / medians[theirs]
     print(f"an epoch of {options.samples:,} samples: {medians}, ratio {ratio:.2f}")
     memory = {
-        name: peak_memory(name, 5 * BATCH, image, hidden, options.threads) for name in subjects
+        name: peak_memory(name, 5 * BATCH, image, hidden, options.deep, options.threads)
+        for name in subjects
     }
     added = {name: m["peak"] - m["before"] for name, m in memory.items()}
-    whole = memory[OURS]["peak"] / memory[STE]["peak"]
+    whole = memory[OURS]["peak"] / memory[theirs]["peak"]
     print(
         f"peak memory: {memory}; ratio {whole:.2f}, of what training adds "
-        f"{added[OURS] / added[STE]:.2f}"
+        f"{added[OURS] / added[theirs]:.2f}"
     )
     record["result"] = {
         "seconds": times,
@@ -78,7 +84,7 @@ def main():
         "ratio": ratio,
         "memory": memory,
         "memory_ratio": whole,
-        "added_memory_ratio": added[OURS] / added[STE],
+        "added_memory_ratio": added[OURS] / added[theirs],
     }
     finish(record, options.json)
 
