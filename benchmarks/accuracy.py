@@ -106,6 +106,11 @@ def rules() -> Spec:
     return Spec(("mnist",), ("f3nn:500-500",), tuple(variants), variants=variants)
 
 
+CONV_BITS = (
+    against_norm("conv-bits", "mnist", {"bf16": True}, move=0.05),
+    # Mirrored images need no more epochs on a validation part, where shifted ones were worse.
+    against_norm("conv-bits", "fashion-mnist", {"bf16": True, "augment": "flip", "epochs": 8}),
+)
 SUITES = {
     "mlp": [
         mlp(("mnist", "fashion-mnist"), ("bcd", "ste", "ste-bn", "relu")),
@@ -122,10 +127,8 @@ SUITES = {
     ],
     "cifar10": [on_backbone("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128)],
     "deep": [against_norm("deep", "cifar10", DEEP), against_norm("deep", "cifar100", DEEP)],
-    "conv-bits": [
-        against_norm("conv-bits", "mnist", {"bf16": True}, move=0.05),
-        against_norm("conv-bits", "fashion-mnist", {"bf16": True, "augment": "flip"}),
-    ],
+    "conv-bits": list(CONV_BITS),
+    "zoo": [*CONV_BITS, against_norm("deep-32x4", "cifar10", DEEP)],
     "depth": [
         Spec(
             ("cifar10",),

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zeroone.deploy import zoo
 from zeroone.deploy.integer_form import (
     MOST_WEIGHTS,
     Bytes,
@@ -39,7 +40,7 @@ def load(path: str | Path) -> Network | IntegerModel:
     """Load a model: a network, or what ``zeroone compress`` wrote.
 
     Args:
-        path: The file, or the folder of a run.
+        path: The file, the folder of a run, or a model of the zoo, such as "zoo/mnist".
 
     Raises:
         InputError: The file is damaged, or no model.
@@ -52,7 +53,10 @@ def load(path: str | Path) -> Network | IntegerModel:
 
 
 def model_file(path: Path) -> Path:
-    """Return the file of a model: the path itself, or the model in a run's folder."""
+    """Return the file of a model: the path itself, that in a run's folder, or one of the zoo."""
+    known = zoo.find(path)
+    if known is not None:
+        return known
     return path / "model.safetensors" if is_folder(path) else path
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Learner: TypeAlias = Epochs | Sweeps  # of mini-batches; of the exact solver
     Trainer: TypeAlias = ModuleTrainer | ExactBCD
 
-SCORED = 10_000  # training samples to score after an iteration; the final score uses all
+SCORED = 2_000  # training samples to score after an iteration; the final score uses all
 
 
 class Status(StrEnum):
