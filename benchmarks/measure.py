@@ -40,7 +40,7 @@ def parser(
 
 def begin(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(getattr(options, "threads", 1))
-    hidden = ("json", "resume", "only_failed")
+    hidden = ("json", "models", "resume", "only_failed")
     settings = {name: value for name, value in vars(options).items() if name not in hidden}
     return new_record(kind, settings, seed=0)
 

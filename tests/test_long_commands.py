@@ -1,6 +1,7 @@
 """Every command of the documents that takes minutes to hours runs on tiny data, word for word."""
 
 import importlib
+import json
 import os
 import re
 import runpy
@@ -14,7 +15,7 @@ import click
 import pytest
 from packaging.requirements import Requirement
 
-from benchmarks import accuracy, small_data
+from benchmarks import accuracy, small_data, zoo
 from test_docs import PAGES, ROOT
 from test_examples import make_tones
 from tiny_world import shrink_benchmarks, shrink_data, shrink_matrices, shrink_options
@@ -39,6 +40,7 @@ ELSEWHERE = {  # what runs these commands, or why nothing does
     "pip install pre-commit": "downloads a package",
     "pre-commit install": "changes the hooks of the clone",
     "source .venv/bin/activate": "changes the shell",
+    "python benchmarks/zoo.py runs/zoo --record results/zoo.json": "test_the_zoo_is_made",
     "make run": "of examples/microcontroller; deploy/test_microcontroller.py runs it",
     "python benchmarks/robustness.py --json results/robustness.json --page docs/robustness.md": (
         "half an hour; benchmarks/test_robustness.py runs its parts"
@@ -119,6 +121,21 @@ def run_python(monkeypatch, words):
         if str(end.code).startswith("not installed"):
             pytest.skip(str(end.code))
         assert not end.code, end.code  # noqa: PT017
+
+
+def test_the_zoo_is_made(tiny, monkeypatch, capsys):
+    """Run what the cards say, one after the other."""
+    for name, path in (("FOLDER", "made"), ("CARDS", "made/cards.json")):
+        monkeypatch.setattr(zoo, name, Path(path))
+    Path("made").mkdir()
+    for line in zoo.COMMANDS:
+        run_python(monkeypatch, shlex.split(line)[1:])
+    out = capsys.readouterr().out
+    cards = json.loads(Path("made/cards.json").read_text(encoding="utf-8"))
+    assert sorted(cards) == ["cifar10", "fashion-mnist", "mnist"]
+    for name, card in cards.items():
+        assert Path(f"made/{name}.safetensors").stat().st_size == card["bytes"]
+        assert f"zoo/{name}: error {100 * card['test_error']:.2f}%" in out
 
 
 def test_the_benchmarks_of_make(tiny, monkeypatch, capsys):

@@ -44,7 +44,6 @@ LARGEST = {  # of a benchmark's options, printed or not
 }
 SMALL_WIDTHS = {"as_widths": lambda text: [8] * len(text.split(","))}
 INSTEAD = {  # widths that are an option's default
-    "conv5x5:32:max2,conv5x5:64:max2,500": "conv5x5:2:max2,8",
     "500,500": "8,8",
     "784,1000,1000,10": "16,8,8,10",
 }
