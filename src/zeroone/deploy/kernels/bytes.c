@@ -219,12 +219,11 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
 #pragma GCC unroll 4
     for (r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (v = 0; v < vectors; v++) {
+        for (v = 0; v < vectors; v++)
 #pragma GCC unroll 8
             for (s = 1; s < streams; s++)
                 sums[r][v] = _mm512_add_epi32(sums[r][v], sums[r][vectors * s + v]);
-            finish_avx512(sums[r][v], layer, to, row + r, unit + LANES * v);
-        }
+    finish_avx512(rows, vectors, SPARE, sums[0], layer, to, row, unit);
 }
 
 INLINE WITH_AVX512 void bytes_rows(const int rows, const struct layer *layer, struct found found,

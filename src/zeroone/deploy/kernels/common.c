@@ -122,18 +122,27 @@ INLINE WITH_AVX2 void finish_avx2(__m256i low, __m256i high, const struct layer 
     }
 }
 
-INLINE WITH_AVX512 void finish_avx512(__m512i sums, const struct layer *layer, struct results to,
-                                      int row, int unit)
+/* The same for a block of rows, and of vectors of LANES units; rows of sums are ``apart``. */
+INLINE WITH_AVX512 void finish_avx512(const int rows, const int vectors, const int apart,
+                                      const __m512i *sums, const struct layer *layer,
+                                      struct results to, int row, int unit)
 {
     const int32_t *const limits = layer->limits;
     const int units = layer->units, all = layer->bits;
-    int k;
-    if (to.scores) {
-        const __m512i scores = _mm512_add_epi32(sums, _mm512_loadu_si512(limits + unit));
-        _mm512_storeu_si512(to.scores + row * to.stride + unit, scores);
-        return;
-    }
-    for (k = unit; k < all; k += units)
-        to.bits[row * to.stride + k / LANES] =
-            _mm512_cmpgt_epi32_mask(sums, _mm512_loadu_si512(limits + k));
+    ptrdiff_t at = row * to.stride + unit / LANES;
+    int k, r, v;
+    for (k = unit; k < all; k += units, at += units / LANES)
+#pragma GCC unroll 4
+        for (v = 0; v < vectors; v++) {
+            const __m512i limit = _mm512_loadu_si512(limits + k + LANES * v);
+#pragma GCC unroll 4
+            for (r = 0; r < rows; r++) {
+                const __m512i sum = sums[r * apart + v];
+                if (to.scores)
+                    _mm512_storeu_si512(to.scores + (row + r) * to.stride + unit + LANES * v,
+                                        _mm512_add_epi32(sum, limit));
+                else
+                    to.bits[at + r * to.stride + v] = _mm512_cmpgt_epi32_mask(sum, limit);
+            }
+        }
 }

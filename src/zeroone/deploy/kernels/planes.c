@@ -112,11 +112,7 @@ INLINE WITH_AVX512 void planes_block(const int rows, const int vectors, const in
             }
         }
     }
-#pragma GCC unroll 4
-    for (r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (v = 0; v < vectors; v++)
-            finish_avx512(sums[r][v], layer, to, row + r, unit + LANES * v);
+    finish_avx512(rows, vectors, 4, sums[0], layer, to, row, unit);
 }
 
 INLINE WITH_AVX512 void planes_tile(const int vectors, const int planes, const struct layer *layer,
