@@ -22,9 +22,9 @@ SHAPES = {
     "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
     "bits": ((9,), ["8:bits2", "7:bits3"]),
     "bits of images": ((2, 6, 5), ["conv3x3:5:pad1:bits2:max2", "conv2x2:4:bits3", 6]),
-    "bits, average": ((1, 6, 6), ["conv3x3:5:pad1:bits3:average2", "conv2x2:4:bits2:average2", 6]),
+    "bits, average": ((1, 6, 6), ["conv3x3:5:pad1:bits3:average2", "conv2x2:9:bits2:average2"]),
     "bits, border": ((1, 6, 6), ["conv3x3:5:pad1:bits2:max2", "6:bits2"]),
-    "bits, border, average": ((1, 6, 6), ["conv3x3:5:pad1:bits2:average2", 6]),
+    "bits, border, average": ((1, 6, 6), ["conv3x3:5:pad1:bits2:average2", "9:bits3"]),
     "bits, stream": (
         (1, 6, 6),
         ["conv3x3:5:pad1", "conv3x3:3:pad1:bits2", "conv3x3:6:pad1:bits2:stream:max2"],
