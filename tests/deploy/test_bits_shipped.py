@@ -242,13 +242,13 @@ def test_bits_fit_in_memory(tmp_path):
     with pytest.raises(InputError, match=r"layer 1: a layer of shape \(15, 1150, 1150\) is too la"):
         load(path)
     first = network.stages[0]
-    wide = replace(first.main, shape_in=(1, 1000, 1000))
+    wide = replace(first.main, shape_in=(1, 800, 800))
     one = replace(first, main=wide, thresholds=first.thresholds[:5])
     several = replace(first, main=wide)
-    assert (one.n_numbers, several.n_numbers) == (9 * 10**6, 15 * 10**6)
-    last = Map(np.ones((4, 15 * 500**2), np.int8), several.shape_out)
+    assert (one.n_numbers, several.n_numbers) == (9 * 800**2, 15 * 800**2)
+    last = Map(np.ones((4, 15 * 400**2), np.int8), several.shape_out)
     made = IntegerNetwork(
-        Inputs(10**6), [several, Stage(last, np.zeros(4, np.int32))], [0, 1, 2, 3], SoftmaxCE()
+        Inputs(800**2), [several, Stage(last, np.zeros(4, np.int32))], [0, 1, 2, 3], SoftmaxCE()
     )
     at_once = []
     made.in_parts(lambda raw: at_once.append(len(raw)) or raw, np.zeros((3, 1), np.uint8))
