@@ -84,7 +84,7 @@ def test_units_of_which_no_bit_matters_leave(name):
 
 
 @pytest.mark.parametrize("name", ["bits", "bits of images"])
-def test_thresholds_of_units_that_stay_stay(name):
+def test_thresholds_of_units_that_stay_stay(name, tmp_path):
     """Those of a normalisation, which differ by unit; a bit that is always 1 goes into biases."""
     network = whole_network(name)
     rng = torch.Generator().manual_seed(0)
@@ -99,6 +99,9 @@ def test_thresholds_of_units_that_stay_stay(name):
     for fold in (False, True):
         small = compress(network, fold=fold)
         torch.testing.assert_close(small.scores(X), network.scores(X), rtol=0, atol=1e-9)
+        again = load(small.save(tmp_path / "m.safetensors"))
+        assert torch.equal(again.scores(X), small.scores(X))
+    assert len(small.layers[0].thresholds.T) < len(network.layers[0].thresholds.T)
     assert np.array_equal(quantise(network).scores(X), network.scores(X).numpy())
 
 
