@@ -22,6 +22,9 @@ SHAPES = {
     "average": ((1, 6, 6), ["conv3x3:5:pad1:stride1:average2", 6]),
     "bits": ((9,), ["8:bits2", "7:bits3"]),
     "bits of images": ((2, 6, 5), ["conv3x3:5:pad1:bits2:max2", "conv2x2:4:bits3", 6]),
+    "bits, average": ((1, 6, 6), ["conv3x3:5:pad1:bits3:average2", "conv2x2:9:bits2:average2"]),
+    "bits, border": ((1, 6, 6), ["conv3x3:5:pad1:bits2:max2", "6:bits2"]),
+    "bits, border, average": ((1, 6, 6), ["conv3x3:5:pad1:bits2:average2", "9:bits3"]),
     "bits, stream": (
         (1, 6, 6),
         ["conv3x3:5:pad1", "conv3x3:3:pad1:bits2", "conv3x3:6:pad1:bits2:stream:max2"],
@@ -40,7 +43,8 @@ def whole_network(name, seed=0):
     n = int(np.prod(shape))
     low = torch.zeros(n, dtype=torch.float64)
     ranges = InputRange(low, low + 255, are_bytes=True)
-    scaling = Scaling(low, torch.tensor(1.0, dtype=torch.float64), inputs=ranges)
+    centre = low + 90 if "border" in name else low  # so that thresholds differ by position
+    scaling = Scaling(centre, torch.tensor(1.0, dtype=torch.float64), inputs=ranges)
     network = Network.build(
         shape, plans, 4, SoftmaxCE(), seed=seed, dtype=torch.float64, scaling=scaling
     )
@@ -67,13 +71,17 @@ def random_map(rng, shape_in, n_out, largest, **geometry):
     return Map(weights, shape_in, **geometry)
 
 
-def random_thresholds(rng, main, shape, scale):
-    """Draw thresholds that about half of the sums exceed; a few are exceeded never or always."""
+def random_thresholds(rng, main, scale, sides=()):
+    """Draw thresholds that about half of the sums exceed; a few are exceeded never or always.
+
+    A unit has one or several, which rise; with ``sides``, they differ by position.
+    """
+    shape = (int(rng.choice((1, 1, 1, 2, 3, 8))), main.n_out, *sides)
     size = scale * math.sqrt(main.weights.shape[1]) * 40 + 1
     limits = rng.normal(0, size, shape).astype(np.int32)
     wild = rng.random(shape) < 0.05
     limits[wild] = rng.choice([-(10**7), 10**7], int(wild.sum()))
-    return limits
+    return np.sort(limits, axis=0).reshape(-1, *sides)
 
 
 def random_inputs(rng, n):
@@ -124,11 +132,12 @@ def _random_dense(rng):
     inputs, stages, shape = random_inputs(rng, n), [], (n,)
     for i in range(int(rng.integers(0, 5))):
         stream = i >= 2 and rng.random() < 0.5
-        units = shape[0] * int(rng.integers(1, 4)) if stream else int(rng.choice(WIDTHS))
+        below = stages[-1].main.n_out if stream else 0
+        units = below * int(rng.integers(1, 4)) if stream else int(rng.choice(WIDTHS))
         main = random_map(rng, shape, units, 127 if i else 64)
-        limits = random_thresholds(rng, main, units, 1 if i else 60)
+        limits = random_thresholds(rng, main, 1 if i else 60)
         stages.append(Stage(main, limits, stream=stream))
-        shape = (units,)
+        shape = stages[-1].shape_out
     return _finish(rng, stages, shape, inputs)
 
 
@@ -150,8 +159,8 @@ def _random_images(rng):
         pool = str(rng.choice(["none", "max", "average"]))
         window = 1 if pool == "none" else int(rng.integers(1, min(3, *main.shape_out[1:]) + 1))
         stage = Stage(main, np.zeros(units, np.int32), pool, window, stream)
-        shape_of_limits = stage.compared if rng.random() < 0.3 else (units,)
-        limits = random_thresholds(rng, main, shape_of_limits, 1 if i else 60)
+        sides = stage.compared[1:] if rng.random() < 0.3 else ()
+        limits = random_thresholds(rng, main, 1 if i else 60, sides)
         stage = replace(stage, thresholds=limits)
         stages.append(stage)
         shape = stage.shape_out

@@ -164,7 +164,7 @@ def set_stage(i, **values):
         (lambda header: header.update(stages="no"), "not a complete model"),
         (lambda header: header.update(head={"kind": "max"}), "unknown head"),
         (lambda header: header.pop("stages"), "not a complete model"),
-        (lambda header: header.update(version=4), "newer than 3"),
+        (lambda header: header.update(version=5), "newer than 4"),
         (lambda header: header.update(input_bits=0), "input_bits"),
         (lambda header: header.update(input_bits=9), "input_bits"),
         (lambda header: header.update(input_bits=True), "input_bits"),

@@ -118,24 +118,6 @@ def test_the_forward_pass_is_plain_torch():
     assert len(expected.unique(dim=0)) > 10
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_one_unit_for_each_bit_is_the_same(name, bias):
-    network = build(name, bias=bias)
-    network.name_features([f"x{k}" for k in range(network.n_features)])
-    X, one_each = samples(network), network.expanded()
-    assert max(layer.bits for layer in one_each.layers) <= 1
-    assert [x.operator.n_out for x in one_each.layers] == [x.shape_out[0] for x in network.layers]
-    assert one_each.feature_names == network.feature_names
-    torch.testing.assert_close(one_each.scores(X), network.scores(X), rtol=1e-12, atol=1e-12)
-    before = network.scores(X)
-    for op in one_each.operators:
-        op.weight.zero_()
-    one_each.head.smoothing = 0.5
-    assert torch.equal(network.scores(X), before)
-    assert network.head.smoothing == 0.0
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_files_keep_bits(name, tmp_path):
     network = build(name)

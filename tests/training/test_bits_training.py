@@ -54,7 +54,7 @@ def test_a_trained_network_is_the_same_in_every_form(run):
     assert run.record["result"]["test_error"] < 0.12
     scores = network.scores(DIGITS.X_test)
     trainable = to_torch(network, trainable=True).eval()
-    for same in (network.expanded(), from_torch(trainable), compress(network)):
+    for same in (from_torch(trainable), compress(network)):
         torch.testing.assert_close(same.scores(DIGITS.X_test), scores, rtol=1e-5, atol=1e-5)
     integers = quantise(network)
     assert (integers.predict(DIGITS.X_test) == network.predict(DIGITS.X_test)).mean() > 0.92
@@ -163,7 +163,7 @@ def test_learning_in_pieces_copies_and_pickles():
 
 def test_ternary_weights_stay_ternary_in_every_row():
     network = run_of(("30:bits2", "20:bits3"), weights="ternary").network
-    for layer in (*network.layers[:-1], *network.expanded().layers[:-1]):
+    for layer in network.layers[:-1]:
         rows = layer.operator.linear.abs()
         relative = rows / rows.amax(dim=1, keepdim=True)
         assert bool(((relative < 1e-6) | (relative > 1 - 1e-5)).all())

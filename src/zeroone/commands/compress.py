@@ -80,7 +80,7 @@ def widths(model: Network | IntegerModel) -> list[int]:
         first = model.backbone.n_features if model.backbone else model.scaling.n_taken
         return [first, *(layer.shape_out[0] for layer in model.layers)]
     network = model.network
-    return [network.inputs.n_taken, *(stage.main.n_out for stage in network.stages)]
+    return [network.inputs.n_taken, *(stage.shape_out[0] for stage in network.stages)]
 
 
 def _compare(model: Network, small: Network | IntegerModel, split: Split) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Remove what does not matter from a network: dead units, constant units, unused inputs.
 
-Training with l2,0 empties columns. A unit is dead if all columns above it are empty, if it feeds
-only dead units, or if it is never on. Dead units leave with their rows and columns. A network with
-a stream keeps all units.
+Training with l2,0 empties columns. A unit is dead if all columns above its bits are empty, if it
+feeds only dead units, or if its bits are never on. Dead units leave with their rows and columns,
+single bits stay. A network with a stream keeps all units.
 """
 
 from copy import deepcopy
@@ -29,29 +29,27 @@ def compress(network: Network, *, fold: bool = False) -> Network:
 
     """
     joined = any(check_network(network).streams)  # the layers of a stream share their units
-    small = deepcopy(network) if joined else network.expanded()
+    small = deepcopy(network)
     for i in range(1, len(small.layers)) if not joined else ():
         _fold_constants(small, i, fold=fold)
     alive = alive_units(small)
     if joined:
-        alive[1:] = [torch.ones(n, dtype=torch.bool) for n in _units(small)]
+        alive[1:] = [torch.ones(op.n_out, dtype=torch.bool) for op in small.operators]
     if small.backbone is not None or not small.operators[0].is_matrix or not alive[0].any():
         alive[0][:] = True
     kept = [marks.nonzero().flatten() if marks.any() else torch.tensor([0]) for marks in alive]
-    for below, above, operator in zip(kept, kept[1:], small.operators, strict=False):
-        operator.select(below, torch.arange(operator.n_out) if joined else above)
+    for i, layer in enumerate(small.layers):
+        bits = torch.arange(layer.operator.n_in).view(-1, len(alive[i]))[:, kept[i]]
+        layer.operator.select(bits.flatten(), kept[i + 1])
+        if layer.thresholds is not None:
+            layer.thresholds = layer.thresholds[:, kept[i + 1]]
     if not alive[0].all():
         small.scaling = small.scaling.take(kept[0])
     return small
 
 
-def _units(network: Network) -> list[int]:
-    """Count the bits of each hidden layer's units, and the scores."""
-    return [operator.n_in for operator in network.operators[1:]] + [network.n_classes]
-
-
 def _fold_constants(network: Network, i: int, *, fold: bool) -> None:
-    """Empty the columns of units of V[i] with a known bit; a 1 moves into the biases above."""
+    """Empty the columns of the known bits of V[i]; a 1 moves into the biases above."""
     never, always = _known_bits(network, i)
     above = network.operators[i]
     if not (fold and above.bias) or above.padding:  # the edge of a padded image differs
@@ -64,21 +62,20 @@ def _fold_constants(network: Network, i: int, *, fold: bool) -> None:
 
 
 def _known_bits(network: Network, i: int) -> tuple[Tensor, Tensor]:
-    """Find the units of V[i] that are 0, and those that are 1, whatever the bits below are.
+    """Find the bits of V[i] that are 0, and those that are 1, whatever the bits below are.
 
     Raw inputs have no bounds: above them, only units without weights are known.
     """
-    below = network.operators[i - 1]
+    below, shift = network.operators[i - 1], -network.layers[i - 1].levels().double()
     W = below.linear.double()
     size = W.abs().sum(dim=1)
-    has_weights = size > 0
     if i == 1:
         most = torch.where((W != 0).any(dim=1), torch.inf, 0.0)
         least = -most
     else:
         most, least = W.clamp_min(0).sum(dim=1), W.clamp_max(0).sum(dim=1)
     if below.offset is not None:
-        offset = below.offset.double()
-        most, least, size = most + offset, least + offset, size + offset.abs()
-    margin = torch.where(has_weights, SURELY * size, 0)  # a bias alone is not rounded
-    return most <= -margin, least > margin
+        shift = shift + below.offset.double()
+    # Without weights, nothing is rounded.
+    margin = torch.where(size > 0, SURELY * (size + shift.abs()), 0)
+    return (most + shift <= -margin).flatten(), (least + shift > margin).flatten()

@@ -32,7 +32,7 @@ from zeroone.utils.checks import InputError, count, one_of
 from zeroone.utils.storage import INTEGERS, is_folder, kind_of, read_tensors, write_tensors
 from zeroone.version import __version__
 
-FORMAT_VERSION = 3  # since inputs may have fewer bits, and layers streams
+FORMAT_VERSION = 4  # since units may have several thresholds
 GEOMETRY = ("kernel", "stride", "padding")
 
 

@@ -7,9 +7,11 @@ Every engine and every export computes exactly this, on every machine:
    operation rounded to float32 (``Inputs``). Unused inputs are left out.
 2. A hidden layer sums the int8 weights of those inputs that are 1; the first layer sums weights
    times q. Convolutions pad their images with zeros. A bit is 1 where the sum exceeds an int32
-   threshold. Max pooling takes the largest bit of a window; average pooling sums a window and
-   compares the total with a threshold. In a stream, a layer adds the sums of the layer below, after
-   max pooling, to its own; if it has n times as many units, to each n-th part of them.
+   threshold. A unit of several thresholds has as many bits: first come the bits of all units at
+   their first threshold, then those at the second, and so on. Max pooling takes the largest bit of
+   a window; average pooling sums a window and compares the total with thresholds. In a stream, a
+   layer adds the sums of the layer below, after max pooling, to its own; if it has n times as many
+   units, to each n-th part of them.
 3. The last layer sums int8 weights and adds int32 offsets: the scores of the classes. The first of
    several leading classes wins.
 
@@ -31,7 +33,7 @@ from torch import Tensor
 from zeroone.nn.heads import Head
 from zeroone.nn.inputs import check_inputs, check_width
 from zeroone.nn.labels import ClassLabel
-from zeroone.nn.layers import LayerPlan, outline
+from zeroone.nn.layers import MOST_BITS, LayerPlan, outline
 from zeroone.nn.operators import Shape, fan_in
 from zeroone.utils.checks import InputError
 
@@ -42,7 +44,7 @@ Engine = Callable[[NDArray[Any]], Sums]  # from checked samples to scores
 MOST = 2**31 - 1
 # In the first layer: processors without VNNI add two products in 16 bits, and 2 * 255 * 64 fits.
 LARGEST_OF_BYTES = 64
-LARGEST_LAYER = 2**26  # in numbers per sample: its sums, or the inputs of all sums
+LARGEST_LAYER = 2**26  # in numbers per sample: its sums, its bits, or the inputs of all sums
 LARGEST_NETWORK = 2**28
 MOST_WEIGHTS = 2**26  # of all layers: files hold them deflated, so small ones could fill memory
 LEAST_UNIT = 1e-28  # and 1 over it is the largest: scores times the unit are numbers in float32
@@ -167,8 +169,9 @@ class Map:
 class Stage:
     """A layer: a map, thresholds, and perhaps a pooling and the sums of the layer below.
 
-    There is one threshold per unit, or one per position of a unit (with average pooling, per pooled
-    position). In the last layer, thresholds are offsets, which are added.
+    There is one threshold per bit, or one per position of a bit (with average pooling, per pooled
+    position). The thresholds of a unit do not fall from one of its bits to the next. In the last
+    layer, thresholds are offsets, which are added.
     """
 
     main: Map
@@ -180,39 +183,55 @@ class Stage:
     def __post_init__(self) -> None:
         if self.main.weights.dtype != np.int8 or self.thresholds.dtype != np.int32:
             raise InputError("weights must be of type int8, thresholds of type int32.")
+        most, shape = MOST_BITS * self.main.n_out, self.thresholds.shape
+        if not shape or not 0 < shape[0] <= most or shape[0] % self.main.n_out:
+            raise InputError(f"thresholds of shape {shape} do not fit {self.main.n_out} units.")
+        if self.n_numbers > LARGEST_LAYER:
+            raise InputError(f"a layer of shape {self.shape_out} is too large.")
 
     def outline(self) -> str:
         """Return a line about the layer."""
         main = self.main
         geometry = (main.kernel, main.stride, main.padding)
-        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window, stream=self.stream)
+        bits = self.bits_each if self.bits_each > 1 else 0
+        plan = LayerPlan(main.n_out, *geometry, self.pool, self.window, bits, self.stream)
         return f"{plan.outline(main.shape_in, self.shape_out)}, {weight_bits(main.weights)}-bit"
+
+    @property
+    def bits_each(self) -> int:
+        """The number of a unit's bits."""
+        return len(self.thresholds) // self.main.n_out
+
+    @property
+    def n_numbers(self) -> int:
+        """The numbers that a sample takes in memory: those of the map, or its bits."""
+        return max(self.main.n_numbers, len(self.thresholds) * math.prod(self.main.shape_out[1:]))
 
     @property
     def shape_out(self) -> Shape:
         """The shape of a sample's bits."""
-        units, *sides = self.main.shape_out
-        return (units, *(side // self.window for side in sides))
+        return (len(self.thresholds), *(side // self.window for side in self.main.shape_out[1:]))
 
     @property
     def compared(self) -> Shape:
-        """The shape of what meets the thresholds: before max pooling, after average pooling."""
-        return self.shape_out if self.pool == "average" else self.main.shape_out
+        """The shape of bits as they are compared: before max pooling, after average pooling."""
+        sides = self.shape_out[1:] if self.pool == "average" else self.main.shape_out[1:]
+        return (len(self.thresholds), *sides)
 
     @property
     def limits(self) -> Sums:
-        """The thresholds in a shape that broadcasts over samples and positions."""
-        per_filter = self.thresholds.ndim == 1 and len(self.compared) == 3
-        return self.thresholds[:, None, None] if per_filter else self.thresholds
+        """The thresholds by bit of a unit and unit, in a shape that broadcasts over positions."""
+        sides = self.thresholds.shape[1:] or (1,) * (len(self.compared) - 1)
+        return self.thresholds.reshape(self.bits_each, self.main.n_out, *sides)
 
     @property
     def ordered_limits(self) -> Sums:
-        """The thresholds in the order of comparison: by pooled position, place in window, unit."""
+        """The thresholds in the order of comparison: by pooled position, place in window, bit."""
         if self.thresholds.ndim == 1:
             return self.thresholds
-        units, rows, columns = self.shape_out
+        bits, rows, columns = self.shape_out
         k = self.window if self.pool == "max" else 1
-        tiles = self.thresholds[:, : rows * k, : columns * k].reshape(units, rows, k, columns, k)
+        tiles = self.thresholds[:, : rows * k, : columns * k].reshape(bits, rows, k, columns, k)
         return np.ascontiguousarray(tiles.transpose(1, 3, 2, 4, 0)).ravel()
 
     def sums(self, V: Bytes, below: Sums | None = None) -> Sums:
@@ -239,7 +258,8 @@ class Stage:
         """Compute the layer's bits from its sums."""
         if self.pool == "average":
             total = self.pooled(total)
-        bits = (total > self.limits).astype(np.uint8)
+        exceeds = total[:, None] > self.limits
+        bits = exceeds.astype(np.uint8).reshape(len(total), *self.compared)
         return _windows(bits, self.window).max(axis=(3, 5)) if self.pool == "max" else bits
 
 
@@ -273,12 +293,13 @@ class IntegerNetwork:
         for i in range(len(self.stages)):
             bound = _check_stage(self.stages, i, 1 if i else self.inputs.largest, bound)
         n_weights = sum(m.weights.size for m in self.maps)
-        if sum(m.n_numbers for m in self.maps) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
+        if sum(s.n_numbers for s in self.stages) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
             raise InputError("the network is too large.")
         if type(self.unit) is not float or not LEAST_UNIT <= self.unit <= 1 / LEAST_UNIT:
             raise InputError(f"the unit of scores is {self.unit!r}: scale the last layer.")
         last = self.stages[-1]
-        if last.main.shape_out != (len(self.classes),) or last.pool != "none":
+        scores = last.main.shape_out == (len(self.classes),) and last.bits_each == 1
+        if not scores or last.pool != "none":
             raise InputError("the last layer is not one of scores, one a class.")
 
     def __repr__(self) -> str:
@@ -331,7 +352,7 @@ class IntegerNetwork:
 
     def in_parts(self, run: Engine, raw: NDArray[Any]) -> Sums:
         """Run an engine on checked samples, as many at a time as fit in memory."""
-        largest = max(m.n_numbers for m in self.maps)
+        largest = max(stage.n_numbers for stage in self.stages)
         rows = max(1, min(4096, AT_ONCE // largest))
         return np.concatenate([run(raw[k : k + rows]) for k in range(0, len(raw), rows)])
 
@@ -363,7 +384,7 @@ def _check_stage(
     Takes its largest input and the largest sums of the layer below, and returns its own.
     """
     stage, where, last = stages[i], f"layer {i + 1}", i == len(stages) - 1
-    if i and math.prod(stages[i - 1].shape_out) != stage.main.n_inputs:
+    if i and not _takes(stage.main, stages[i - 1].shape_out):
         raise InputError(f"{where} does not take what the layer below gives.")
     if stage.stream:
         _check_stream(stages, i)
@@ -371,12 +392,15 @@ def _check_stage(
     misfit = len(stage.main.shape_out) != 3 if pools else stage.window != 1
     if misfit or min(stage.shape_out) < 1:
         raise InputError(f"{where} has a pooling that does not fit.")
-    if stage.thresholds.shape not in {(stage.main.n_out,), stage.compared}:
+    if stage.thresholds.shape not in {stage.compared[:1], stage.compared}:
         raise InputError(f"{where} has thresholds of shape {stage.thresholds.shape}.")
+    if (stage.limits[1:] < stage.limits[:-1]).any():
+        raise InputError(f"{where} has thresholds that fall.")
     weights = stage.main.weights
     if i == 0 and max(-int(weights.min()), int(weights.max())) > LARGEST_OF_BYTES:
         raise InputError(f"weights of the first layer are beyond {LARGEST_OF_BYTES}.")
-    limits = np.abs(stage.thresholds.astype(np.int64)).reshape(stage.main.n_out, -1).max(axis=1)
+    sizes = np.abs(stage.thresholds.astype(np.int64))
+    limits = sizes.reshape(stage.bits_each, stage.main.n_out, -1).max(axis=(0, 2))
     bound = largest_sums(stage, largest, below)
     size = int((bound + limits * last).max())
     if max(size, int(limits.max())) > MOST:
@@ -384,12 +408,17 @@ def _check_stage(
     return bound
 
 
+def _takes(main: Map, bits: Shape) -> bool:
+    """Whether a map fits bits of a shape, which a dense layer flattens."""
+    return main.shape_in == bits if main.kernel else main.n_inputs == math.prod(bits)
+
+
 def _check_stream(stages: list[Stage], i: int) -> None:
     """Require that layer i can add the sums of the layer below: other sums of bits, as they are."""
     stage, below = stages[i], stages[i - 1]
-    units, *sides = below.shape_out
+    sides, units = below.shape_out[1:], below.main.n_out
     own, *own_sides = stage.main.shape_out
-    fits = 2 <= i < len(stages) - 1 and sides == own_sides and own % units == 0
+    fits = 2 <= i < len(stages) - 1 and list(sides) == own_sides and own % units == 0
     if not fits or below.pool == "average":
         raise InputError(f"layer {i + 1} has a stream that does not fit.")
 

@@ -1,12 +1,13 @@
 """Run integer networks in C kernels (``kernels/``), from bytes to scores and labels.
 
-Kernels take chains of dense layers and of convolutions with max pooling and one threshold a filter.
-ONNX Runtime or numpy runs other networks, and all networks where there are no kernels (see
-``build``).
+Kernels take chains of dense layers and of convolutions with max pooling whose thresholds are the
+same at all positions. ONNX Runtime or numpy runs other networks, and all networks where there are
+no kernels (see ``build``).
 
-Between layers, bits are packed into words of 32. An image has the bits of a pixel's channels in
-words of its own, so that a convolution's patch is a row of words, and the units of the layer below
-are those of a dense layer.
+Between layers, bits are packed into words of 32: those of all units at their first threshold, up to
+a multiple of LANES, then those at the second. An image has the bits of a pixel in words of its own,
+so that a convolution's patch is a row of words, and the bits of the layer below are those of a
+dense layer.
 """
 
 import ctypes
@@ -30,14 +31,13 @@ from zeroone.deploy.integer_form import (
     weight_bits,
 )
 from zeroone.deploy.slices import Slices
-from zeroone.nn.operators import Shape
 
 WORD, LINE = 32, 64  # bits, bytes
 MOST_OF_BYTES = 2**15 - 1  # of two products and what is added to them, in 16 bits
 LEAST_SHARE = 8  # of a thread, as a part of what kernels take at a time: less is not worth one
 # struct layer and struct network in C
 NUMBERS = (
-    *("takes", "planes", "inputs", "units", "tile", "room", "kernel", "stride", "padding"),
+    *("takes", "planes", "inputs", "units", "bits", "tile", "room", "kernel", "stride", "padding"),
     *("depth", "height", "width", "pixel", "rows", "columns", "window"),
 )
 LAYER = np.dtype(
@@ -202,13 +202,12 @@ class _Layer:
 
     def __init__(self, network: IntegerNetwork, i: int, tile: int) -> None:
         stage, first = network.stages[i], i == 0
-        below = None if first else network.stages[i - 1].shape_out
-        W = _columns(stage.main, below)
+        W = stage.main.weights if first else _columns(stage.main, network.stages[i - 1])
         bits = weight_bits(stage.main.weights)
         planes = 0 if first or bits == 8 else bits
         inputs = W.shape[1] if first else W.shape[1] // WORD
         tile = min(tile, 64) if planes else tile
-        room, limits = 1, stage.thresholds.astype(np.int64)
+        room, limits = 1, stage.thresholds.reshape(stage.bits_each, -1).astype(np.int64)
         if planes:
             # What the kernel counts too many: see planes.c.
             below_0 = W < 0 if planes == 2 else W <= 0
@@ -222,9 +221,10 @@ class _Layer:
         if i < len(network.stages) - 1:
             limits = limits.clip(max=2**31 - 1)
         # A unit that is padding is never on; scores that wrap around come back as they are added.
-        self.limits = padded(limits.astype(np.int32), LANES, value=2**31 - 1)
-        shape = _geometry(stage, below)
-        numbers = (int(not first), planes, inputs, len(self.limits), tile, room, *shape)
+        self.limits = padded(limits.astype(np.int32), 1, LANES, value=2**31 - 1)
+        sizes = (inputs, self.limits.shape[1], self.limits.size)
+        geometry = _geometry(stage, 0 if first else inputs)
+        numbers = (int(not first), planes, *sizes, tile, room, *geometry)
         self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
 
 
@@ -235,26 +235,24 @@ def _bits_of_used(inputs: Inputs) -> NDArray[np.uint8]:
     return np.packbits(padded(used, 64), bitorder="little")
 
 
-def _columns(main: Map, below: Shape | None) -> Weights:
-    """Return weights in the order of a row's bytes, or bits."""
-    W = main.weights
-    if below is None:
-        return W
-    if len(below) == 3:  # by position, then channel, the channels of a position in whole words
-        by_channel = W.reshape(len(W), main.shape_in[0] if main.kernel else below[0], -1)
-        W = padded(by_channel.transpose(0, 2, 1), 1, 1, WORD).reshape(len(W), -1)
-    return padded(W, 1, WORD)
+def _columns(main: Map, below: Stage) -> Weights:
+    """Return weights in the order of a row's bits: by position, by threshold and unit below."""
+    by_unit = main.weights.reshape(main.n_out, below.bits_each, below.main.n_out, -1)
+    bits = padded(by_unit.transpose(0, 3, 1, 2), 1, 1, 1, LANES)
+    return padded(bits.reshape(*bits.shape[:2], -1), 1, 1, WORD).reshape(main.n_out, -1)
 
 
-def _geometry(stage: Stage, below: Shape | None) -> tuple[int, ...]:
-    """The numbers of a convolution from ``kernel`` on; zeros for a dense layer."""
+def _geometry(stage: Stage, words: int) -> tuple[int, ...]:
+    """The numbers of a convolution from ``kernel`` on; zeros for a dense layer.
+
+    A patch has so many words of bits; 0 if it has bytes.
+    """
     main = stage.main
     if not main.kernel:
         return (0,) * 10
-    channels, height, width = main.shape_in
-    image = (channels, height, width, 1)
-    if below is not None:
-        image = (1, height, width, -(-channels // WORD) * (WORD // 8))
+    depth, height, width = main.shape_in
+    pixel = words // main.kernel**2 * (WORD // 8)
+    image = (1, height, width, pixel) if words else (depth, height, width, 1)
     window = stage.window if stage.pool == "max" else 1
     return (main.kernel, main.stride, main.padding, *image, *main.shape_out[1:], window)
 

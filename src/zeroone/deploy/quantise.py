@@ -6,6 +6,7 @@ first layer absorbs the scaling of the inputs: w.((x - c)/s) + b > 0 is (w/s).x 
 scores of the last layer are compared with each other, so all of its rows share one scale.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,7 @@ def quantise(network: Network, like: ArrayLike | Tensor | None = None) -> Intege
 
     """
     check_has_integers(check_network(network))
-    small = network.expanded()
+    small = deepcopy(network)
     first, constant = small.operators[0], small.scaling.constant
     if constant is not None and first.is_matrix:  # an image stays whole
         first.linear[:, torch.isin(_used(small), constant)] = 0
@@ -92,17 +93,16 @@ class _Draft:
     """A layer on the integers below it: real weights, and limits that its sums are to exceed."""
 
     W: Tensor
-    limits: Tensor
+    limits: Tensor  # by bit of a unit, unit and perhaps position
     offset: Tensor  # of each unit, with those that a stream brings
 
 
 def _draft(network: Network, i: int, inputs: Inputs, below: _Draft | None) -> _Draft:
     layer, operator = network.layers[i], network.operators[i]
-    W, limits = operator.linear.double(), torch.zeros(operator.n_out).double()
+    W, limits = operator.linear.double(), layer.levels().double()
     if i == 0:
-        W, limits = _fold_scaling(operator, network, inputs)
-    if layer.thresholds is not None:
-        limits = limits + _per_unit(layer.thresholds[0].double(), limits)
+        W, moved = _fold_scaling(operator, network, inputs)
+        limits = limits.reshape(*limits.shape, *[1] * (moved.ndim - 1)) + moved
     offset = torch.zeros(operator.n_out).double()
     if operator.offset is not None:
         offset = operator.offset.double()
@@ -190,7 +190,7 @@ def _stage(network: Network, i: int, draft: _Draft, sizes: Tensor) -> tuple[Stag
     limits = limits * _per_unit(rate, limits)
     if isinstance(layer.pool, AvgPool):  # the mean of a window exceeds the mean of its limits
         entries = layer.pool.size**2
-        limits = entries * (limits if limits.ndim == 1 else layer.pool.forward(limits[None])[0])
+        limits = entries * (limits if limits.ndim == 2 else layer.pool.forward(limits))
     stage = Stage(
         _as_map(operator, W * rate[:, None]),
         np.zeros(operator.n_out, np.int32),
@@ -208,14 +208,14 @@ def _with_thresholds(
     whole = torch.round(-limits) if last else _thresholds(limits, reach)
     if last and bool((whole.abs() > MOST).any()):
         raise InputError("the last layer has offsets beyond 32 bits.")
-    if whole.ndim == 3 and bool((whole == whole[:, :1, :1]).all()):
-        whole = whole[:, 0, 0]  # one for all positions
-    return replace(stage, thresholds=whole.to(torch.int32).numpy())
+    if whole.ndim == 4 and bool((whole == whole[..., :1, :1]).all()):
+        whole = whole[..., 0, 0]  # one for all positions
+    return replace(stage, thresholds=whole.flatten(0, 1).to(torch.int32).numpy())
 
 
 def _per_unit(values: Tensor, limits: Tensor) -> Tensor:
     """Shape one value per unit so that it broadcasts over the positions of limits."""
-    return values.reshape(-1, *[1] * (limits.ndim - 1))
+    return values.reshape(-1, *[1] * (limits.ndim - 2))
 
 
 def _thresholds(limits: Tensor, largest: NDArray[np.int64]) -> Tensor:

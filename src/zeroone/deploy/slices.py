@@ -78,7 +78,8 @@ class Slices:
 def _fits(stage: Stage, largest: int) -> bool:
     main = stage.main
     few = not main.kernel and weight_bits(main.weights) < 8 and main.n_inputs <= MOST_INPUTS
-    return few and _counter(stage, largest) <= COUNTERS[-1]
+    single = stage.bits_each == 1  # a counter's sign is the outcome of one comparison
+    return few and single and _counter(stage, largest) <= COUNTERS[-1]
 
 
 def _counter(stage: Stage, largest: int) -> int:

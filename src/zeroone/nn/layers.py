@@ -10,7 +10,7 @@ of the layer below: u_i = pool(W_i v_{i-1} + u_{i-1}). Dense layers take the las
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -74,26 +74,12 @@ class Layer:
         thresholds = self.thresholds
         return compare(U, thresholds_of(self.bits) if thresholds is None else thresholds)
 
-    def expanded(self, *, offsets: bool) -> "Layer":
-        """Return an equal layer whose units have one bit: one unit a threshold, side by side.
-
-        The ``offsets`` absorb the thresholds, unless they would reach others through a stream.
-        """
-        op, n, each = self.operator, max(1, self.bits), self.thresholds
-        if each is None and n == 1:
-            return replace(self, bits=0)
-        if each is None:
-            each = torch.tensor(thresholds_of(n))[:, None].expand(n, op.n_out)
-        limits = each.T.flatten().to(op.weight)
-        weight = op.weight.repeat_interleave(n, dim=0)
-        made = op.with_weight(weight)
-        if not offsets:
-            return replace(self, operator=made, bits=1, thresholds=limits[None])
-        if not op.bias:
-            made = op.with_weight(torch.cat([weight, -limits[:, None]], dim=1))
-        else:
-            made.weight[:, -1] -= limits
-        return replace(self, operator=made, bits=0, thresholds=None)
+    def levels(self) -> Tensor:
+        """Return the thresholds by bit and unit, whether they are given or those of ``bits``."""
+        if self.thresholds is not None:
+            return self.thresholds
+        weight = self.operator.weight
+        return weight.new_tensor(thresholds_of(self.bits))[:, None].expand(-1, len(weight))
 
 
 def add_stream(U: Tensor, below: Tensor | None) -> Tensor:

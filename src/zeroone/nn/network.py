@@ -6,7 +6,6 @@ that a solver holds in its U and V blocks (erratum E5).
 
 import math
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -205,21 +204,6 @@ class Network:
     def on_backbone(self, backbone: Backbone, scaling: Scaling) -> "Network":
         """Return a network of ``backbone`` and these layers, which were trained on its features."""
         return Network(self.layers, self.head, scaling, self.classes, backbone)
-
-    def expanded(self) -> "Network":
-        """Return a copy in which every unit has one bit; the scores stay the same.
-
-        Units that share their weights are neighbours, which makes compressed files smaller.
-        """
-        network = deepcopy(self)
-        for i, layer in enumerate(self.layers[:-1]):
-            bits = torch.arange(layer.operator.n_out * max(1, layer.bits))
-            by_unit = bits.view(-1, layer.operator.n_out).T.flatten()
-            above = network.operators[i + 1]
-            above.select(by_unit, torch.arange(above.n_out))
-        joined = any(self.streams)
-        network.layers = [layer.expanded(offsets=not joined) for layer in network.layers]
-        return network
 
     def features(self, V: Tensor) -> Tensor:
         """Return what the first layer takes, given scaled inputs."""

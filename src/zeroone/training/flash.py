@@ -73,4 +73,4 @@ def flash_of(task: TrainingData, scaling: Scaling, keep: float) -> int:
             if settings.stochastic.weights == "ternary":
                 operator.linear[0, 0] = 0  # so that weights take two bits
     assert scaling.inputs is not None
-    return size_of(convert(network.expanded(), scaling.inputs)).flash
+    return size_of(convert(network, scaling.inputs)).flash

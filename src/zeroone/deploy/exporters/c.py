@@ -95,7 +95,7 @@ class Layer:
         sums = stage.main.weights.size * each[self.kind]
         if self.adds:
             sums += stage.main.n_out * CYCLES_OF_ADDITION
-        return round(windows * (sums + stage.main.n_out * CYCLES_OF_ADDITION))
+        return round(windows * (sums + len(stage.thresholds) * CYCLES_OF_ADDITION))
 
 
 class Size(NamedTuple):
@@ -167,7 +167,7 @@ def describe(network: IntegerNetwork, name: str) -> dict[str, Any]:
         if layer.source != "sample":
             buffers[layer.source] = max(main.n_inputs, buffers.get(layer.source, 0))
         if layer.keeps:
-            n_sums = math.prod(layer.stage.shape_out)
+            n_sums = main.n_out * math.prod(layer.stage.shape_out[1:])
             streams[layer.keeps] = max(n_sums, streams.get(layer.keeps, 0))
         if layer.is_signs:
             n_words = max(n_words, -(-main.n_inputs // WORD))
@@ -261,19 +261,19 @@ def limits_by_place(stage: Stage) -> dict[str, NDArray[Any]]:
     """Store thresholds by position: those of equal rows, and of equal columns, only once.
 
     Around a padded image, thresholds differ by how much of the padding a window sees. The
-    thresholds of all units at row y, column x begin at ``rows[y] + columns[x]``.
+    thresholds of all bits at row y, column x begin at ``rows[y] + columns[x]``.
     """
-    units, rows, columns = stage.shape_out
+    bits, rows, columns = stage.shape_out
     k = stage.window if stage.pool == "max" else 1
     used = stage.thresholds[:, : rows * k, : columns * k]
     _, first_rows, which_row = np.unique(used, axis=1, return_index=True, return_inverse=True)
     _, first_columns, which = np.unique(used, axis=2, return_index=True, return_inverse=True)
     table = used[:, first_rows][:, :, first_columns].transpose(1, 2, 0)
-    line = units * len(first_columns)
+    line = bits * len(first_columns)
     return {
         "limits": np.ascontiguousarray(table).ravel(),
         "rows": _narrow(which_row.ravel() * line),
-        "columns": _narrow(which.ravel() * units),
+        "columns": _narrow(which.ravel() * bits),
     }
 
 

@@ -89,18 +89,18 @@ function addStream(below, places, place, sums) {
  */
 function imageBits(stage, V, below) {
   const { main, window: size, pool } = stage;
-  const [units, rows, columns] = stage.out;
-  const [height, width] = stage.sums.slice(1); // before pooling
-  const bits = new Uint8Array(units * rows * columns);
-  const largest = new Int32Array(bits.length).fill(-(2 ** 31));
+  const [maps, rows, columns] = stage.out; // of bits: each unit has one or several
+  const [units, height, width] = stage.sums; // before pooling
+  const bits = new Uint8Array(maps * rows * columns);
+  const largest = new Int32Array(units * rows * columns).fill(-(2 ** 31));
   const sums = new Int32Array(units);
-  const byPosition = stage.thresholds.length > units;
+  const byPosition = stage.thresholds.length > maps;
   let limit = 0;
   const compare = (position) => {
-    for (let j = 0; j < units; j++) {
-      if (sums[j] > stage.thresholds[limit + j]) bits[j * rows * columns + position] = 1;
+    for (let j = 0; j < maps; j++) {
+      if (sums[j % units] > stage.thresholds[limit + j]) bits[j * rows * columns + position] = 1;
     }
-    if (byPosition) limit += units;
+    if (byPosition) limit += maps;
   };
   for (let y = 0; y < rows; y++) {
     for (let x = 0; x < columns; x++) {
@@ -136,7 +136,7 @@ function run(network, sample) {
     const own = new Int32Array(stage.main.units);
     addDense(stage.main, below, own);
     if (stage.stream) addStream(sums, 1, 0, own);
-    V.push(Uint8Array.from(own, (sum, j) => (sum > stage.thresholds[j] ? 1 : 0)));
+    V.push(Uint8Array.from(stage.thresholds, (limit, j) => (own[j % own.length] > limit ? 1 : 0)));
     sums = own;
   }
   const last = network.stages[network.stages.length - 1];

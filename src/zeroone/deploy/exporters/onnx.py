@@ -135,8 +135,13 @@ class _Graph:
         window = [stage.window] * 2
         if stage.pool == "average":
             total = self.window_sums(total, stage)
-        exceeds = self.add("Greater", total, self.constant(stage.limits))
-        bits = self.add("Cast", exceeds, to=self.onnx.TensorProto.UINT8)
+        several = stage.bits_each > 1
+        if several:
+            total = self.reshape(total, 1, stage.main.n_out, *stage.compared[1:])
+        limits = self.constant(stage.limits if several else stage.limits[0])
+        bits = self.add("Cast", self.add("Greater", total, limits), to=self.onnx.TensorProto.UINT8)
+        if several:
+            bits = self.reshape(bits, *stage.compared)
         if stage.pool != "max":
             return bits
         return self.add("MaxPool", bits, kernel_shape=window, strides=window)
@@ -147,6 +152,6 @@ class _Graph:
 
     def windows(self, total: str, stage: Stage) -> str:
         """Put the entries of each window along axes 3 and 5."""
-        (units, h, w), k = stage.shape_out, stage.window
+        units, (h, w), k = stage.main.n_out, stage.shape_out[1:], stage.window
         bounds = (self.constant(pair, np.int64) for pair in ([0, 0], [h * k, w * k], [2, 3]))
         return self.reshape(self.add("Slice", total, *bounds), units, h, k, w, k)

@@ -115,7 +115,7 @@ static void bytes_plain(const struct layer *layer, struct found found, const int
                 for (i = 0; i < 4 * LANES; i++)
                     sums[i / 4] += (bytes[k] >> 8 * (i % 4) & 255) * w[i];
             }
-            finish(sums, layer->limits, to, row + r, unit + j);
+            finish(sums, layer, to, row + r, unit + j);
         }
 }
 
@@ -155,7 +155,7 @@ INLINE WITH_AVX2 void bytes_lanes(const int rows, const int room, const struct l
                 sums[r][v] = _mm256_add_epi32(sums[r][v], _mm256_madd_epi16(parts[r][v], ones));
     }
     for (r = 0; r < rows; r++)
-        finish_avx2(sums[r][0], sums[r][1], layer->limits, to, row + r, unit);
+        finish_avx2(sums[r][0], sums[r][1], layer, to, row + r, unit);
 }
 
 /* Pairs of rows, then perhaps a single one. */
@@ -219,12 +219,11 @@ INLINE WITH_AVX512 void bytes_vectors(const int rows, const int vectors, const s
 #pragma GCC unroll 4
     for (r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (v = 0; v < vectors; v++) {
+        for (v = 0; v < vectors; v++)
 #pragma GCC unroll 8
             for (s = 1; s < streams; s++)
                 sums[r][v] = _mm512_add_epi32(sums[r][v], sums[r][vectors * s + v]);
-            finish_avx512(sums[r][v], layer->limits, to, row + r, unit + LANES * v);
-        }
+    finish_avx512(rows, vectors, SPARE, sums[0], layer, to, row, unit);
 }
 
 INLINE WITH_AVX512 void bytes_rows(const int rows, const struct layer *layer, struct found found,

@@ -46,6 +46,7 @@ struct layer {
     int32_t takes, planes; /* planes of bits a weight: 1 or 2, or 0 for int8 */
     int32_t inputs;        /* of a row: bytes, or words of 32 bits */
     int32_t units;         /* a multiple of LANES */
+    int32_t bits;          /* of all units: as many times the units as these have limits */
     int32_t tile;          /* the most units at a time */
     int32_t room;          /* quads whose products 16 bits hold */
     /* Of a convolution; kernel is 0 in a dense layer. An image has depth planes of pixels. */
@@ -78,44 +79,70 @@ INLINE int tile_of(int left, int most)
     return most;
 }
 
-/* Turn the sums of LANES units into bits (1 where they exceed limits) or scores. */
-INLINE void finish(const int32_t *sums, const int32_t *limits, struct results to, int row, int unit)
+/* Turn the sums of LANES units into bits (1 where they exceed limits) or scores. A unit's next bit
+ * is ``units`` bits further on. */
+INLINE void finish(const int32_t *sums, const struct layer *layer, struct results to, int row,
+                   int unit)
 {
-    int j;
+    const int32_t *limits = layer->limits + unit;
+    int j, k;
     if (to.scores) {
         int32_t *const scores = to.scores + row * to.stride + unit;
         for (j = 0; j < LANES; j++)
-            scores[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)limits[unit + j]);
-    } else {
+            scores[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)limits[j]);
+        return;
+    }
+    for (k = unit; k < layer->bits; k += layer->units, limits += layer->units) {
         unsigned bits = 0;
         for (j = 0; j < LANES; j++)
-            bits |= (unsigned)(sums[j] > limits[unit + j]) << j;
-        to.bits[row * to.stride + unit / LANES] = (uint16_t)bits;
+            bits |= (unsigned)(sums[j] > limits[j]) << j;
+        to.bits[row * to.stride + k / LANES] = (uint16_t)bits;
     }
 }
 
-INLINE WITH_AVX2 void finish_avx2(__m256i low, __m256i high, const int32_t *limits,
+INLINE WITH_AVX2 void finish_avx2(__m256i low, __m256i high, const struct layer *layer,
                                   struct results to, int row, int unit)
 {
-    const __m256i a = _mm256_loadu_si256((const __m256i *)(limits + unit));
-    const __m256i b = _mm256_loadu_si256((const __m256i *)(limits + unit + 8));
+    const int32_t *const limits = layer->limits;
+    const int units = layer->units, all = layer->bits;
+    int k;
     if (to.scores) {
-        int32_t *const scores = to.scores + row * to.stride + unit;
-        _mm256_storeu_si256((__m256i *)scores, _mm256_add_epi32(low, a));
-        _mm256_storeu_si256((__m256i *)(scores + 8), _mm256_add_epi32(high, b));
-    } else {
+        __m256i *const scores = (__m256i *)(to.scores + row * to.stride + unit);
+        const __m256i *const offsets = (const __m256i *)(limits + unit);
+        _mm256_storeu_si256(scores, _mm256_add_epi32(low, _mm256_loadu_si256(offsets)));
+        _mm256_storeu_si256(scores + 1, _mm256_add_epi32(high, _mm256_loadu_si256(offsets + 1)));
+        return;
+    }
+    for (k = unit; k < all; k += units) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(limits + k));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(limits + k + 8));
         const int x = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(low, a)));
         const int y = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(high, b)));
-        to.bits[row * to.stride + unit / LANES] = (uint16_t)(x | y << 8);
+        to.bits[row * to.stride + k / LANES] = (uint16_t)(x | y << 8);
     }
 }
 
-INLINE WITH_AVX512 void finish_avx512(__m512i sums, const int32_t *limits, struct results to,
-                                      int row, int unit)
+/* The same for a block of rows, and of vectors of LANES units; rows of sums are ``apart``. */
+INLINE WITH_AVX512 void finish_avx512(const int rows, const int vectors, const int apart,
+                                      const __m512i *sums, const struct layer *layer,
+                                      struct results to, int row, int unit)
 {
-    const __m512i limit = _mm512_loadu_si512(limits + unit);
-    if (to.scores)
-        _mm512_storeu_si512(to.scores + row * to.stride + unit, _mm512_add_epi32(sums, limit));
-    else
-        to.bits[row * to.stride + unit / LANES] = _mm512_cmpgt_epi32_mask(sums, limit);
+    const int32_t *const limits = layer->limits;
+    const int units = layer->units, all = layer->bits;
+    ptrdiff_t at = row * to.stride + unit / LANES;
+    int k, r, v;
+    for (k = unit; k < all; k += units, at += units / LANES)
+#pragma GCC unroll 4
+        for (v = 0; v < vectors; v++) {
+            const __m512i limit = _mm512_loadu_si512(limits + k + LANES * v);
+#pragma GCC unroll 4
+            for (r = 0; r < rows; r++) {
+                const __m512i sum = sums[r * apart + v];
+                if (to.scores)
+                    _mm512_storeu_si512(to.scores + (row + r) * to.stride + unit + LANES * v,
+                                        _mm512_add_epi32(sum, limit));
+                else
+                    to.bits[at + r * to.stride + v] = _mm512_cmpgt_epi32_mask(sum, limit);
+            }
+        }
 }

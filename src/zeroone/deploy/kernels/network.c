@@ -3,7 +3,7 @@
 /* Half words of bits that a row of results takes: whole words. */
 INLINE int halves(const struct layer *layer)
 {
-    return (layer->units + 31) / 32 * 2;
+    return (layer->bits + 31) / 32 * 2;
 }
 
 INLINE int positions(const struct layer *layer)
@@ -115,9 +115,9 @@ static void run_rows(const struct layer *layer, int level, const uint8_t *in, pt
         run_tables(layer, (const uint32_t *)in, stride / 4, rows, to);
     else
         run_bytes(layer, level, in, stride, rows, found, to);
-    if (!to.scores && layer->units / LANES % 2) /* the other half of the last word */
+    if (!to.scores && layer->bits / LANES % 2) /* the other half of the last word */
         for (row = 0; row < rows; row++)
-            to.bits[row * to.stride + layer->units / LANES] = 0;
+            to.bits[row * to.stride + layer->bits / LANES] = 0;
 }
 
 /* Copy what a kernel sees at one position; there are zeros around an image. */

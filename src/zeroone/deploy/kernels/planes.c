@@ -18,7 +18,7 @@ static void planes_plain(const struct layer *layer, const uint32_t *in, const ui
                 const uint32_t above = *w, below = layer->planes == 2 ? w[units] : ~above;
                 sums[j] += __builtin_popcount((in[k] & above) | (~in[k] & below));
             }
-        finish(sums, layer->limits, to, row, unit + u);
+        finish(sums, layer, to, row, unit + u);
     }
 }
 
@@ -65,7 +65,7 @@ INLINE WITH_AVX2 void planes_lanes(const int planes, const struct layer *layer, 
                 _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
         }
     }
-    finish_avx2(sums[0], sums[1], layer->limits, to, row, unit);
+    finish_avx2(sums[0], sums[1], layer, to, row, unit);
 }
 
 static WITH_AVX2 void planes_avx2(const struct layer *layer, const uint32_t *in,
@@ -112,11 +112,7 @@ INLINE WITH_AVX512 void planes_block(const int rows, const int vectors, const in
             }
         }
     }
-#pragma GCC unroll 4
-    for (r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (v = 0; v < vectors; v++)
-            finish_avx512(sums[r][v], layer->limits, to, row + r, unit + LANES * v);
+    finish_avx512(rows, vectors, 4, sums[0], layer, to, row, unit);
 }
 
 INLINE WITH_AVX512 void planes_tile(const int vectors, const int planes, const struct layer *layer,

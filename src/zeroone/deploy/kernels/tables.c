@@ -94,6 +94,6 @@ static WITH_AVX2 void run_tables(const struct layer *layer, const uint32_t *in, 
         }
         for (row = 0; row < rows; row++)
             for (u = 0; u < units; u += LANES)
-                finish(sums[row] + u, layer->limits, to, row, unit + u);
+                finish(sums[row] + u, layer, to, row, unit + u);
     }
 }
