@@ -1,11 +1,13 @@
 """``compress``, ``export``, ``bench inference`` and what else a model of integers can do."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from zeroone import IntegerModel, load
+from zeroone.data.registry import REGISTRY
 
 
 @pytest.fixture
@@ -60,6 +62,18 @@ def test_exports(command, run, tmp_path, source):
         assert said in out
         assert (tmp_path / f"digits.{to}").is_file()
     assert "#define DIGITS_INPUTS 64" in (tmp_path / "digits.h").read_text()
+
+
+def test_the_page_names_classes(command, run, tmp_path, monkeypatch):
+    digits = REGISTRY["digits"].load()
+    names = tuple(f"digit {k}" for k in range(10))
+    named = replace(digits, class_names=names)
+    monkeypatch.setattr(type(REGISTRY["digits"]), "load", lambda *_: named)
+    page = tmp_path / "digits.html"
+    command("export", "run", "--to", "html", "--out", "digits.html")
+    assert "digit 7" not in page.read_text(encoding="utf-8")
+    command("export", "run", "--to", "html", "--out", "digits.html", "--data", "digits")
+    assert "digit 7" in page.read_text(encoding="utf-8")
 
 
 BAD = {

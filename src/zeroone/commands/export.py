@@ -1,5 +1,6 @@
 """``zeroone export``: a model for other runtimes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from zeroone.commands.checks import check_output, numbers
@@ -33,7 +34,7 @@ def export(
         out: the file: .onnx, .c or .html.
         image: for html, channels, height, width of a sample, such as 1,28,28; or none.
         data: data of the model's kind, to find the range of the inputs if the model does not know
-            it.
+            it, and for html the names of the classes.
     """
     source = model_file(model)
     check_output(out, source, data)
@@ -42,7 +43,10 @@ def export(
     continuous, split = network.targets.are_numbers, None
     if data is not None:
         split = load_data(data, data_dir=data_dir, label=label, numbers=continuous)
-    for line in as_integers(network, split).export(to, out, shape):
+    integers = as_integers(network, split)
+    if to == "html" and split is not None and split.class_names:  # people read the page
+        integers = replace(integers, classes=[split.class_name(c) for c in integers.classes])
+    for line in integers.export(to, out, shape):
         print(printable(line))
 
 
