@@ -10,7 +10,7 @@ from typing import Any
 
 from zeroone.utils.checks import one_of
 
-FOLDER = Path(__file__).parents[1] / "zoo"
+FOLDER = Path(__file__).parent
 CARDS = FOLDER / "cards.json"
 
 
