@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.engines import engines
-from integer_networks import SHAPES, random_samples, whole_network
+from integer_networks import SHAPES, network_with_border, random_samples, whole_network
 from model_files import rewritten
 from zeroone import IntegerModel, load, quantise
 from zeroone.commands.compress import widths
@@ -233,6 +233,31 @@ def test_hostile_thresholds(change, sentence, tmp_path):
     path = IntegerModel(quantise(whole_network("bits of images"))).save(tmp_path / "m.safetensors")
     rewritten(path, change, kind=storage.INTEGERS)
     with pytest.raises(InputError, match=sentence):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        torch.tensor([-1, 0]).int(),
+        torch.tensor([0, 99]).int(),
+        torch.tensor([0.0, 1.0]),
+        torch.tensor([[0, 1]]).int(),
+        torch.zeros(2**23).int(),
+    ],
+    ids=["below", "above", "real", "matrix", "many"],
+)
+def test_hostile_places_of_thresholds(places, tmp_path):
+    """Thresholds of equal rows and columns are stored once, with the places where they stand."""
+    network = network_with_border()
+    path = IntegerModel(network).save(tmp_path / "m.safetensors")
+    assert np.array_equal(load(path).network.stages[0].thresholds, network.stages[0].thresholds)
+
+    def apply(_, tensors):
+        tensors["stages.0.rows"] = places
+
+    rewritten(path, apply, kind=storage.INTEGERS)
+    with pytest.raises(InputError, match=r"layer 1: (the rows of thr|numbers of torch\.float32)"):
         load(path)
 
 

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from zeroone.deploy import zoo
 from zeroone.deploy.integer_form import (
+    LARGEST_LAYER,
     MOST_WEIGHTS,
     Bytes,
     Inputs,
     IntegerNetwork,
     Map,
     Stage,
+    Sums,
     Weights,
     weight_bits,
 )
@@ -83,9 +85,7 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         arrays |= {"inputs.low": inputs.low, "inputs.rate": inputs.rate}
     for i, stage in enumerate(network.stages):
         arrays[f"stages.{i}.weights"] = pack(stage.main.weights)
-        short = stage.thresholds.astype(np.int16)
-        fits = np.array_equal(short, stage.thresholds)
-        arrays[f"stages.{i}.thresholds"] = short if fits else stage.thresholds
+        arrays |= {f"stages.{i}.{name}": A for name, A in _fold(stage.thresholds).items()}
     tensors = {k: torch.from_numpy(np.ascontiguousarray(array)) for k, array in arrays.items()}
     return write_tensors(path, INTEGERS, header, tensors)
 
@@ -101,6 +101,35 @@ def _describe_map(linear: Map) -> dict[str, Any]:
     geometry = {name: getattr(linear, name) for name in GEOMETRY} if linear.kernel else {}
     size = {"out": linear.n_out, "bits": weight_bits(linear.weights)}
     return {"in": list(linear.shape_in), **size, **geometry}
+
+
+def _fold(thresholds: Sums) -> dict[str, NDArray[Any]]:
+    """Return thresholds in 16 bits, if they fit; of equal rows and columns of an image, one each.
+
+    Around a padded image, thresholds differ by how much of the padding a kernel sees.
+    """
+    folded: dict[str, NDArray[Any]] = {}
+    for axis, name in enumerate(("rows", "columns")[: thresholds.ndim - 1], start=1):
+        _, first, which = np.unique(thresholds, axis=axis, return_index=True, return_inverse=True)
+        thresholds, folded[name] = thresholds.take(first, axis), which.ravel().astype(np.int32)
+    short = thresholds.astype(np.int16)
+    return folded | {"thresholds": short if np.array_equal(short, thresholds) else thresholds}
+
+
+def _unfold(tensors: dict[str, Tensor], i: int) -> Sums:
+    """Restore what ``_fold`` made of the thresholds of layer i."""
+    thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32, torch.int16)
+    size = thresholds.size
+    for axis, name in enumerate(("rows", "columns")[: thresholds.ndim - 1], start=1):
+        if f"stages.{i}.{name}" not in tensors:
+            continue
+        which = _array(tensors[f"stages.{i}.{name}"], torch.int32)
+        size = size // max(1, thresholds.shape[axis]) * which.size
+        inside = which.ndim == 1 and bool(((which >= 0) & (which < thresholds.shape[axis])).all())
+        if not inside or size > LARGEST_LAYER:
+            raise InputError(f"the {name} of thresholds are not those of an image.")
+        thresholds = thresholds.take(which, axis)
+    return thresholds.astype(np.int32)
 
 
 def pack(weights: Weights) -> Bytes:
@@ -162,11 +191,11 @@ def read_integers(path: Path) -> IntegerNetwork:
 def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, room: int) -> Stage:
     """Read a layer that has at most ``room`` weights."""
     main = _read_map(described, tensors[f"stages.{i}.weights"], room)
-    thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32, torch.int16)
+    thresholds = _unfold(tensors, i)
     pool = one_of("pooling", described["pool"], POOLS)
     window = count("a pooling window", described["window"])
     stream = described.get("stream", False) is True
-    return Stage(main, thresholds.astype(np.int32), pool, window, stream)
+    return Stage(main, thresholds, pool, window, stream)
 
 
 def _read_map(described: dict[str, Any], tensor: Tensor, room: int) -> Map:
