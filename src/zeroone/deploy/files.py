@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.deploy import zoo
+from zeroone.deploy.borders import fold
 from zeroone.deploy.integer_form import (
     LARGEST_LAYER,
     MOST_WEIGHTS,
@@ -104,14 +105,10 @@ def _describe_map(linear: Map) -> dict[str, Any]:
 
 
 def _fold(thresholds: Sums) -> dict[str, NDArray[Any]]:
-    """Return thresholds in 16 bits, if they fit; of equal rows and columns of an image, one each.
-
-    Around a padded image, thresholds differ by how much of the padding a kernel sees.
-    """
+    """Return thresholds in 16 bits, if they fit; those by position of an image folded."""
     folded: dict[str, NDArray[Any]] = {}
-    for axis, name in enumerate(("rows", "columns")[: thresholds.ndim - 1], start=1):
-        _, first, which = np.unique(thresholds, axis=axis, return_index=True, return_inverse=True)
-        thresholds, folded[name] = thresholds.take(first, axis), which.ravel().astype(np.int32)
+    if thresholds.ndim == 3:
+        thresholds, folded["rows"], folded["columns"] = fold(thresholds)
     short = thresholds.astype(np.int16)
     return folded | {"thresholds": short if np.array_equal(short, thresholds) else thresholds}
 

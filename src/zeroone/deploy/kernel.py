@@ -1,8 +1,7 @@
 """Run integer networks in C kernels (``kernels/``), from bytes to scores and labels.
 
-Kernels take chains of dense layers and of convolutions with max pooling whose thresholds are the
-same at all positions. ONNX Runtime or numpy runs other networks, and all networks where there are
-no kernels (see ``build``).
+Kernels take chains of dense layers and of convolutions with max pooling. ONNX Runtime or numpy runs
+other networks, and all networks where there are no kernels (see ``build``).
 
 Between layers, bits are packed into words of 32: those of all units at their first threshold, up to
 a multiple of LANES, then those at the second. An image has the bits of a pixel in words of its own,
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zeroone.deploy.borders import fold
 from zeroone.deploy.build import AVX512, LANES, ROWS, kernels
 from zeroone.deploy.integer_form import (
     Inputs,
@@ -41,7 +41,11 @@ NUMBERS = (
     *("depth", "height", "width", "pixel", "rows", "columns", "window"),
 )
 LAYER = np.dtype(
-    [("weights", "u8"), ("limits", "u8"), *((name, "i4") for name in NUMBERS)], align=True
+    [
+        *((name, "u8") for name in ("weights", "limits", "starts")),
+        *((name, "i4") for name in NUMBERS),
+    ],
+    align=True,
 )
 COUNTS = (
     "n_layers",
@@ -62,10 +66,7 @@ NETWORK = np.dtype(
 
 def can_run(network: IntegerNetwork) -> bool:
     """Whether kernels know all stages of a network."""
-    return all(
-        not stage.stream and stage.pool in ("none", "max") and stage.thresholds.ndim == 1
-        for stage in network.stages
-    )
+    return all(not stage.stream and stage.pool in ("none", "max") for stage in network.stages)
 
 
 class KernelNetwork:
@@ -207,7 +208,8 @@ class _Layer:
         planes = 0 if first or bits == 8 else bits
         inputs = W.shape[1] if first else W.shape[1] // WORD
         tile = min(tile, 64) if planes else tile
-        room, limits = 1, stage.thresholds.reshape(stage.bits_each, -1).astype(np.int64)
+        limits, self.starts = _by_place(stage)  # (places, bits of a unit, units)
+        room = 1
         if planes:
             # What the kernel counts too many: see planes.c.
             below_0 = W < 0 if planes == 2 else W <= 0
@@ -221,11 +223,26 @@ class _Layer:
         if i < len(network.stages) - 1:
             limits = limits.clip(max=2**31 - 1)
         # A unit that is padding is never on; scores that wrap around come back as they are added.
-        self.limits = padded(limits.astype(np.int32), 1, LANES, value=2**31 - 1)
-        sizes = (inputs, self.limits.shape[1], self.limits.size)
+        self.limits = padded(limits.astype(np.int32), 1, 1, LANES, value=2**31 - 1)
+        sizes = (inputs, self.limits.shape[2], self.limits[0].size)
+        self.starts *= self.limits[0].size
         geometry = _geometry(stage, 0 if first else inputs)
         numbers = (int(not first), planes, *sizes, tile, room, *geometry)
-        self.described = (self.weights.ctypes.data, self.limits.ctypes.data, *numbers)
+        starts = self.starts.ctypes.data if self.starts.size else 0
+        self.described = (self.weights.ctypes.data, self.limits.ctypes.data, starts, *numbers)
+
+
+def _by_place(stage: Stage) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the different thresholds (places, bits of a unit, units), and each position's place.
+
+    If there is only one place, positions have none.
+    """
+    limits, places = stage.thresholds, np.empty(0, np.int32)
+    if limits.ndim == 3:
+        limits, rows, columns = fold(limits)
+        places = (rows[:, None] * limits.shape[2] + columns).ravel()
+        limits = limits.transpose(1, 2, 0)
+    return limits.reshape(-1, stage.bits_each, stage.main.n_out).astype(np.int64), places
 
 
 def _bits_of_used(inputs: Inputs) -> NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zeroone.deploy.borders import fold
 from zeroone.deploy.exporters import register_exporter, template
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
 from zeroone.utils.checks import InputError, printable
@@ -260,20 +261,16 @@ def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
 def limits_by_place(stage: Stage) -> dict[str, NDArray[Any]]:
     """Store thresholds by position: those of equal rows, and of equal columns, only once.
 
-    Around a padded image, thresholds differ by how much of the padding a window sees. The
-    thresholds of all bits at row y, column x begin at ``rows[y] + columns[x]``.
+    The thresholds of all bits at row y, column x begin at ``rows[y] + columns[x]``.
     """
     bits, rows, columns = stage.shape_out
     k = stage.window if stage.pool == "max" else 1
     used = stage.thresholds[:, : rows * k, : columns * k]
-    _, first_rows, which_row = np.unique(used, axis=1, return_index=True, return_inverse=True)
-    _, first_columns, which = np.unique(used, axis=2, return_index=True, return_inverse=True)
-    table = used[:, first_rows][:, :, first_columns].transpose(1, 2, 0)
-    line = bits * len(first_columns)
+    limits, at_rows, at_columns = fold(used)
     return {
-        "limits": np.ascontiguousarray(table).ravel(),
-        "rows": _narrow(which_row.ravel() * line),
-        "columns": _narrow(which.ravel() * bits),
+        "limits": np.ascontiguousarray(limits.transpose(1, 2, 0)).ravel(),
+        "rows": _narrow(at_rows * bits * limits.shape[2]),
+        "columns": _narrow(at_columns * bits),
     }
 
 

@@ -43,6 +43,7 @@ enum { OF_BYTES, OF_BITS }; /* what a layer takes */
 struct layer {
     const void *weights;
     const int32_t *limits; /* added in the last layer */
+    const int32_t *starts; /* of the limits at each position; or 0 if all have the same */
     int32_t takes, planes; /* planes of bits a weight: 1 or 2, or 0 for int8 */
     int32_t inputs;        /* of a row: bytes, or words of 32 bits */
     int32_t units;         /* a multiple of LANES */

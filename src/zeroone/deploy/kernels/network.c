@@ -167,16 +167,23 @@ static void run_convolution(const struct layer *layer, int level, const uint8_t 
     const int all = positions(layer), width = halves(layer);
     const ptrdiff_t size = row_bytes(layer);
     uint16_t *const bits = layer->window > 1 ? whole : to;
-    int first, k;
-    for (first = 0; first < all; first += ROWS) {
-        const int rows = all - first < ROWS ? all - first : ROWS;
+    struct layer here = *layer; /* with the limits of some positions */
+    int first, rows, k;
+    for (first = 0; first < all; first += rows) {
         const struct results part = {bits + (ptrdiff_t)first * width, 0, width};
+        rows = all - first < ROWS ? all - first : ROWS;
+        if (layer->starts) {
+            here.limits = layer->limits + layer->starts[first];
+            for (k = 1; k < rows && layer->starts[first + k] == layer->starts[first]; k++)
+                ;
+            rows = k;
+        }
         for (k = 0; k < rows; k++) {
             const int y = (first + k) / layer->columns, x = (first + k) % layer->columns;
             take_patch(layer, image, y * layer->stride - layer->padding,
                        x * layer->stride - layer->padding, patches + k * size);
         }
-        run_rows(layer, level, patches, size, rows, found, part);
+        run_rows(&here, level, patches, size, rows, found, part);
     }
     if (layer->window > 1)
         pool(layer, whole, to);
