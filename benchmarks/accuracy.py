@@ -59,7 +59,7 @@ FEWER_DROPPED = {"input_dropout": 0.1}
 DEEP = {"augment": "crop-flip", "epochs": 8, "bf16": True}
 DEEP_BCD = {"momentum": 0.9, "move": 0.035, "damping": 0.003}
 DEEP_BASELINES = {"warmup": 0.2, "weight_decay": 0.01, "learning_rate": 1e-2}
-DEPTHS = {"stream": (4, 8, 16, 32), "chain": (4, 8, 16)}
+DEPTHS = {"stream": (4, 8, 16, 32), "chain": (4, 8)}
 PLAIN = {
     "method": "relu",
     "label": "ReLU, no regularisers",
@@ -147,7 +147,7 @@ SUITES = {
             ("cifar10",),
             ("deep-16x1", "deep-16x2", "deep-16x3", "deep-23x1", "deep-28x1"),
             ("bcd",),
-            train=DEEP | {"epochs": 3},
+            train=DEEP | {"epochs": 2},
             bcd=DEEP_BCD | {"move": 0.05},
         )
     ],

@@ -28,7 +28,7 @@ OPTION = re.compile(r"([a-z]+)(\d+)")
 NUMBERS = {"stride": "stride", "pad": "padding", "bits": "bits"}
 STREAM = "stream"  # an option without a number
 MOST_BITS = 8  # of a unit
-STREAM_START = 0.3  # the size of the first weights in a stream, relative to others
+STREAM_START = 0.3  # the size of first weights in a stream relative to others, at most
 APART = 1.5  # thresholds of a normalised unit divide this many deviations on either side of 0
 Draw = Callable[[int, int, bool], Tensor]  # of units, columns, bias
 
@@ -281,12 +281,13 @@ def balance(layers: Sequence[Layer]) -> None:
     """Set the biases so that hidden units are on for about half of the samples; shrink the scores.
 
     A bias is minus the mean of what the weights make of their inputs. Bits average 1/2: half the
-    row sums. Scaled inputs average 0: nothing. What a layer adds to a stream starts small, so that
-    deep streams start as shallow ones.
+    row sums. Scaled inputs average 0: nothing. What layers add to a stream starts small, all of it
+    together no larger than what they add it to, so that deep streams start as shallow ones.
     """
+    joined = sum(layer.stream for layer in layers)
     for layer in layers[1:]:
         if layer.stream:
-            layer.operator.linear.mul_(STREAM_START)
+            layer.operator.linear.mul_(min(STREAM_START, joined**-0.5))
         if layer.operator.offset is not None:
             layer.operator.offset.copy_(-layer.operator.linear.sum(dim=1) / 2)
     layers[-1].operator.weight *= 0.1
