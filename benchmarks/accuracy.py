@@ -8,12 +8,12 @@ MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to end)
 (MNIST and Fashion-MNIST, 576-2000-2000-10 on a backbone after pretraining), ``cifar10`` and
 ``cifar100`` (512-1500-1500 on a ResNet-18), ``deep`` (CIFAR-10 and CIFAR-100, six convolutions with
 eight thresholds a filter, end to end), ``conv-bits`` (three with four, MNIST and Fashion-MNIST),
-``depth`` (streams and chains of 4 to 32 layers), ``bits`` (filters and thresholds at equal cost).
-Our settings were tuned on a validation part.
+``zoo`` (the networks of the model zoo), ``depth`` (streams of 4 to 32 layers, chains of 4 and 8),
+``bits`` (filters and thresholds at equal cost). Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
 finished one is kept at once in the folder OUT.cells, one that fails with its reason. ``--resume``
 goes on with the missing and the failed ones, ``--only-failed`` with these alone. ``--models`` keeps
-the networks that BCD trained.
+the networks that BCD trains, each as it is finished.
 """
 
 import argparse
@@ -105,8 +105,7 @@ def against_norm(architecture: str, data: str, train: dict[str, Any], **bcd: Any
 def towers(kind: str, depth: int) -> Spec:
     """Train a stream or a chain of so many layers.
 
-    In a stream, the changes of all layers add up, so that each of many makes a smaller one. 0.05
-    was better than 0.08 for 16 layers.
+    In a stream, the changes of all layers add up, so that each of many makes a smaller one.
     """
     bcd = DEEP_BCD | {"move": 0.08 * min(1.0, (8 / depth) ** 0.5)}
     train = DEEP | {"epochs": 3}
@@ -120,7 +119,7 @@ def rules() -> Spec:
 
 CONV_BITS = (
     against_norm("conv-bits", "mnist", {"bf16": True}, move=0.05),
-    # Mirrored images need no more epochs on a validation part, where shifted ones were worse.
+    # Chosen on a validation part (docs/notebook.md).
     against_norm("conv-bits", "fashion-mnist", {"bf16": True, "augment": "flip", "epochs": 8}),
 )
 SUITES = {
@@ -275,7 +274,7 @@ def main() -> None:
     arguments.add_argument("--data", help="only this data set")
     arguments.add_argument("--methods", help="only these, such as bcd,relu")
     arguments.add_argument("--jobs", type=int, help="cells at a time (default: one a core)")
-    arguments.add_argument("--models", type=Path, help="keep the trained networks in this folder")
+    arguments.add_argument("--models", type=Path, help="keep the networks of BCD in this folder")
     arguments.add_argument("--resume", action="store_true", help="keep the finished cells")
     arguments.add_argument("--only-failed", action="store_true", help="only those that failed")
     options = arguments.parse_args()

@@ -1,10 +1,10 @@
 """The cost of an epoch of a 0/1 convolutional network: stochastic BCD against STE + Adam.
 
-conv5x5(32)-pool-step-conv5x5(64)-pool-step-500-step-10 on random bytes in the shape of MNIST (or
-another network on other images: ``--architecture``, ``--image``). Networks of several thresholds
-are compared in bfloat16, with momentum and against STE + BatchNorm (``--deep``). Epochs of both
-take turns, on the same batches. Peak memory is measured in a separate process for each: the peak of
-the process, and what training adds to it.
+conv5x5(32)-pool-step-conv5x5(64)-pool-step-500-step-10 on random bytes in the shape of MNIST, or
+another network without a backbone (``--architecture``) on other images (``--image``). ``--deep``
+compares as deep networks are trained: in bfloat16, with momentum, against STE + BatchNorm + Adam.
+Epochs of both take turns, on the same batches. Peak memory is measured in a separate process for
+each: the peak of the process, and what training adds to it.
 """
 
 import math
@@ -56,11 +56,16 @@ def main():
     arguments.add_argument("--samples", type=int, default=6_400)
     arguments.add_argument("--image", default="1,28,28")
     arguments.add_argument("--architecture", default="lenet")
-    arguments.add_argument("--deep", action="store_true", help="as deep networks are trained")
+    arguments.add_argument(
+        "--deep", action="store_true", help="bfloat16, momentum 0.9, against STE + BatchNorm"
+    )
     options = arguments.parse_args()
     record = begin("conv_cost", options)
     image = tuple(int(side) for side in options.image.split(","))
-    hidden = Architecture.parse(options.architecture).hidden
+    architecture = Architecture.parse(options.architecture)
+    if architecture.backbone:
+        arguments.error(f"{options.architecture} has a backbone")
+    hidden = architecture.hidden
     theirs = STE_BN if options.deep else STE
     part = random_images(options.samples, math.prod(image))
     subjects = {name: learner(name, part, image, hidden, options.deep) for name in (OURS, theirs)}

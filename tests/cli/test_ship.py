@@ -74,6 +74,10 @@ def test_the_page_names_classes(command, run, tmp_path, monkeypatch):
     assert "digit 7" not in page.read_text(encoding="utf-8")
     command("export", "run", "--to", "html", "--out", "digits.html", "--data", "digits")
     assert "digit 7" in page.read_text(encoding="utf-8")
+    others = replace(named, y=np.array([f"class {k}" for k in digits.y]))
+    monkeypatch.setattr(type(REGISTRY["digits"]), "load", lambda *_: others)
+    command("export", "run", "--to", "html", "--out", "digits.html", "--data", "digits")
+    assert "digit 7" not in page.read_text(encoding="utf-8")
 
 
 BAD = {

@@ -251,6 +251,11 @@ def test_hostile_places_of_thresholds(places, tmp_path):
     """Thresholds of equal rows and columns are stored once, with the places where they stand."""
     network = network_with_border()
     path = IntegerModel(network).save(tmp_path / "m.safetensors")
+    assert storage.read_tensors(path, storage.INTEGERS, 4)[1]["stages.0.thresholds"].shape == (
+        5,
+        3,
+        3,
+    )
     assert np.array_equal(load(path).network.stages[0].thresholds, network.stages[0].thresholds)
 
     def apply(_, tensors):
@@ -258,6 +263,23 @@ def test_hostile_places_of_thresholds(places, tmp_path):
 
     rewritten(path, apply, kind=storage.INTEGERS)
     with pytest.raises(InputError, match=r"layer 1: (the rows of thr|numbers of torch\.float32)"):
+        load(path)
+
+
+def test_many_layers_of_thresholds_are_refused(tmp_path):
+    """Small files must not fill the memory, whatever the number of their layers."""
+    path = IntegerModel(network_with_border()).save(tmp_path / "m.safetensors")
+
+    def apply(header, tensors):
+        header["stages"] = [{**header["stages"][0], "in": [1, 1800, 1800]}] * 4
+        for i in range(4):
+            for name in ("weights", "thresholds"):
+                tensors[f"stages.{i}.{name}"] = tensors[f"stages.0.{name}"].clone()
+            for name in ("rows", "columns"):
+                tensors[f"stages.{i}.{name}"] = torch.zeros(1800).int()
+
+    rewritten(path, apply, kind=storage.INTEGERS)
+    with pytest.raises(InputError, match="layer 2: a network of more than 16,777,216 thresholds"):
         load(path)
 
 

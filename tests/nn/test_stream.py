@@ -14,6 +14,7 @@ from zeroone.baselines.settings import BaselineSettings
 from zeroone.data.load import load_data
 from zeroone.deploy.compress import compress
 from zeroone.nn.backbones import stream_stages
+from zeroone.nn.network import Network
 from zeroone.nn.scaling import Scaling
 from zeroone.training.baselines import train_baseline
 
@@ -100,6 +101,15 @@ def test_stages_of_a_stream():
 
 
 # --- model files
+
+
+@pytest.mark.parametrize(("joined", "size"), [(2, 0.3), (16, 0.25)])
+def test_layers_of_a_stream_start_small(joined, size):
+    """Together they add no more than they add it to."""
+    plans = ["conv3x3:40:pad1:bits2"] * 2 + ["conv3x3:40:pad1:bits2:stream"] * joined
+    network = Network.build((1, 4, 4), plans, 3, "softmax")
+    plain, *streams = (layer.operator.linear.std() for layer in network.layers[1:-1])
+    assert all(float(std / plain) == pytest.approx(size, rel=0.05) for std in streams)
 
 
 def test_a_saved_network_comes_back_to_the_bit(tmp_path, normal):

@@ -235,8 +235,9 @@ def test_adam_does_not_train_w_blocks():
     model = seeded(mlp)
     with refused("no others"):
         BCD(model, 10, groups=[{"params": model[0].parameters(), "adam": True}])
-    with refused("params are tensors"):
-        BCD(model, 10, groups=[{"params": model[0]}])
+    for not_tensors in (model[0], model, nn.ModuleList([model[0]]), "0.weight"):
+        with refused("params are tensors"):
+            BCD(model, 10, groups=[{"params": not_tensors}])
 
 
 def test_an_unknown_rule_is_refused_at_once():

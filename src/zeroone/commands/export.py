@@ -44,7 +44,8 @@ def export(
     if data is not None:
         split = load_data(data, data_dir=data_dir, label=label, numbers=continuous)
     integers = as_integers(network, split)
-    if to == "html" and split is not None and split.class_names:  # people read the page
+    same = split is not None and set(split.y.ravel().tolist()) == set(integers.classes)
+    if to == "html" and split is not None and split.class_names and same:  # people read the page
         integers = replace(integers, classes=[split.class_name(c) for c in integers.classes])
     for line in integers.export(to, out, shape):
         print(printable(line))

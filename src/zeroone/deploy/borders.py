@@ -8,7 +8,7 @@ from zeroone.deploy.integer_form import Sums
 Places = NDArray[np.int32]
 
 
-def fold(thresholds: Sums) -> tuple[Sums, Places, Places]:
+def distinct(thresholds: Sums) -> tuple[Sums, Places, Places]:
     """Keep one of all equal rows, and one of all equal columns.
 
     Returns:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zeroone.deploy import zoo
-from zeroone.deploy.borders import fold
+from zeroone.deploy.borders import distinct
 from zeroone.deploy.integer_form import (
-    LARGEST_LAYER,
+    MOST_THRESHOLDS,
     MOST_WEIGHTS,
     Bytes,
     Inputs,
@@ -86,7 +86,7 @@ def write_integers(network: IntegerNetwork, path: Path) -> Path:
         arrays |= {"inputs.low": inputs.low, "inputs.rate": inputs.rate}
     for i, stage in enumerate(network.stages):
         arrays[f"stages.{i}.weights"] = pack(stage.main.weights)
-        arrays |= {f"stages.{i}.{name}": A for name, A in _fold(stage.thresholds).items()}
+        arrays |= {f"stages.{i}.{name}": A for name, A in _distinct(stage.thresholds).items()}
     tensors = {k: torch.from_numpy(np.ascontiguousarray(array)) for k, array in arrays.items()}
     return write_tensors(path, INTEGERS, header, tensors)
 
@@ -104,27 +104,28 @@ def _describe_map(linear: Map) -> dict[str, Any]:
     return {"in": list(linear.shape_in), **size, **geometry}
 
 
-def _fold(thresholds: Sums) -> dict[str, NDArray[Any]]:
-    """Return thresholds in 16 bits, if they fit; those by position of an image folded."""
-    folded: dict[str, NDArray[Any]] = {}
+def _distinct(thresholds: Sums) -> dict[str, NDArray[Any]]:
+    """Return thresholds in 16 bits, if they fit; of those by position, one of all equal."""
+    stored: dict[str, NDArray[Any]] = {}
     if thresholds.ndim == 3:
-        thresholds, folded["rows"], folded["columns"] = fold(thresholds)
+        thresholds, stored["rows"], stored["columns"] = distinct(thresholds)
     short = thresholds.astype(np.int16)
-    return folded | {"thresholds": short if np.array_equal(short, thresholds) else thresholds}
+    return stored | {"thresholds": short if np.array_equal(short, thresholds) else thresholds}
 
 
-def _unfold(tensors: dict[str, Tensor], i: int) -> Sums:
-    """Restore what ``_fold`` made of the thresholds of layer i."""
+def _read_thresholds(tensors: dict[str, Tensor], i: int, main: Map, room: int) -> Sums:
+    """Restore the thresholds of layer i, of which there are at most ``room``."""
     thresholds = _array(tensors[f"stages.{i}.thresholds"], torch.int32, torch.int16)
-    size = thresholds.size
+    sides = main.shape_out[1:]
     for axis, name in enumerate(("rows", "columns")[: thresholds.ndim - 1], start=1):
         if f"stages.{i}.{name}" not in tensors:
             continue
         which = _array(tensors[f"stages.{i}.{name}"], torch.int32)
-        size = size // max(1, thresholds.shape[axis]) * which.size
-        inside = which.ndim == 1 and bool(((which >= 0) & (which < thresholds.shape[axis])).all())
-        if not inside or size > LARGEST_LAYER:
+        fits = which.ndim == 1 and len(sides) == 2 and len(which) <= sides[axis - 1]
+        if not fits or not ((which >= 0) & (which < thresholds.shape[axis])).all():
             raise InputError(f"the {name} of thresholds are not those of an image.")
+        if thresholds.size // thresholds.shape[axis] * len(which) > room:
+            raise InputError(f"a network of more than {MOST_THRESHOLDS:,} thresholds is too large.")
         thresholds = thresholds.take(which, axis)
     return thresholds.astype(np.int32)
 
@@ -165,11 +166,12 @@ def read_integers(path: Path) -> IntegerNetwork:
     header, tensors = read_tensors(path, INTEGERS, FORMAT_VERSION)
     try:
         stages: list[Stage] = []
-        room = MOST_WEIGHTS
+        weights, thresholds = MOST_WEIGHTS, MOST_THRESHOLDS  # how many more there may be
         for i in range(len(header["stages"])):
             with naming(f"layer {i + 1}"):
-                stages.append(_read_stage(header["stages"][i], tensors, i, room))
-            room -= stages[-1].main.weights.size
+                stages.append(_read_stage(header["stages"][i], tensors, i, weights, thresholds))
+            weights -= stages[-1].main.weights.size
+            thresholds -= stages[-1].thresholds.size
         inputs, classes, names = _read_inputs(header, tensors), header["classes"], None
         if not are_labels(classes):
             raise InputError("class labels are not plain and distinct.")
@@ -185,10 +187,12 @@ def read_integers(path: Path) -> IntegerNetwork:
         raise InputError(f"{path} is not a complete model of integers ({error!r}).") from None
 
 
-def _read_stage(described: dict[str, Any], tensors: dict[str, Tensor], i: int, room: int) -> Stage:
-    """Read a layer that has at most ``room`` weights."""
-    main = _read_map(described, tensors[f"stages.{i}.weights"], room)
-    thresholds = _unfold(tensors, i)
+def _read_stage(
+    described: dict[str, Any], tensors: dict[str, Tensor], i: int, most_weights: int, most: int
+) -> Stage:
+    """Read a layer with at most so many weights, and at most so many thresholds."""
+    main = _read_map(described, tensors[f"stages.{i}.weights"], most_weights)
+    thresholds = _read_thresholds(tensors, i, main, most)
     pool = one_of("pooling", described["pool"], POOLS)
     window = count("a pooling window", described["window"])
     stream = described.get("stream", False) is True

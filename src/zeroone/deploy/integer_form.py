@@ -47,6 +47,7 @@ LARGEST_OF_BYTES = 64
 LARGEST_LAYER = 2**26  # in numbers per sample: its sums, its bits, or the inputs of all sums
 LARGEST_NETWORK = 2**28
 MOST_WEIGHTS = 2**26  # of all layers: files hold them deflated, so small ones could fill memory
+MOST_THRESHOLDS = 2**24  # likewise: files hold equal rows and columns of them once
 LEAST_UNIT = 1e-28  # and 1 over it is the largest: scores times the unit are numbers in float32
 AT_ONCE = 2**24  # numbers of one layer that are in memory together
 
@@ -293,7 +294,9 @@ class IntegerNetwork:
         for i in range(len(self.stages)):
             bound = _check_stage(self.stages, i, 1 if i else self.inputs.largest, bound)
         n_weights = sum(m.weights.size for m in self.maps)
-        if sum(s.n_numbers for s in self.stages) > LARGEST_NETWORK or n_weights > MOST_WEIGHTS:
+        n_thresholds = sum(s.thresholds.size for s in self.stages)
+        largest = sum(s.n_numbers for s in self.stages) > LARGEST_NETWORK
+        if largest or n_weights > MOST_WEIGHTS or n_thresholds > MOST_THRESHOLDS:
             raise InputError("the network is too large.")
         if type(self.unit) is not float or not LEAST_UNIT <= self.unit <= 1 / LEAST_UNIT:
             raise InputError(f"the unit of scores is {self.unit!r}: scale the last layer.")

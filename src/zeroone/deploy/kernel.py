@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.borders import fold
+from zeroone.deploy.borders import distinct
 from zeroone.deploy.build import AVX512, LANES, ROWS, kernels
 from zeroone.deploy.integer_form import (
     Inputs,
@@ -239,7 +239,7 @@ def _by_place(stage: Stage) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """
     limits, places = stage.thresholds, np.empty(0, np.int32)
     if limits.ndim == 3:
-        limits, rows, columns = fold(limits)
+        limits, rows, columns = distinct(limits)
         places = (rows[:, None] * limits.shape[2] + columns).ravel()
         limits = limits.transpose(1, 2, 0)
     return limits.reshape(-1, stage.bits_each, stage.main.n_out).astype(np.int64), places

@@ -117,7 +117,7 @@ def sort_parameters(
     rest = [p for p in trained if p not in blocks]
     groups = []
     for group in given:
-        if not isinstance(group, dict) or not isinstance(group.get("params"), Iterable):
+        if not isinstance(group, dict) or not _are_params(group.get("params")):
             raise InputError(
                 "each of the groups is a dict of params and their settings; params are tensors, "
                 "such as layer.parameters()."
@@ -144,6 +144,12 @@ def sort_parameters(
     if not groups:
         raise InputError("the model has no trainable parameters.")
     return groups
+
+
+def _are_params(given: Any) -> bool:
+    """Tell a tensor or several of them from modules, some of which can be iterated as well."""
+    modules = isinstance(given, nn.Module) and not isinstance(given, nn.ParameterList)
+    return isinstance(given, Iterable) and not modules and not isinstance(given, str)
 
 
 def default_damping(total_steps: int | None) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.borders import fold
+from zeroone.deploy.borders import distinct
 from zeroone.deploy.exporters import register_exporter, template
 from zeroone.deploy.integer_form import IntegerNetwork, Map, Stage, weight_bits
 from zeroone.utils.checks import InputError, printable
@@ -266,7 +266,7 @@ def limits_by_place(stage: Stage) -> dict[str, NDArray[Any]]:
     bits, rows, columns = stage.shape_out
     k = stage.window if stage.pool == "max" else 1
     used = stage.thresholds[:, : rows * k, : columns * k]
-    limits, at_rows, at_columns = fold(used)
+    limits, at_rows, at_columns = distinct(used)
     return {
         "limits": np.ascontiguousarray(limits.transpose(1, 2, 0)).ravel(),
         "rows": _narrow(at_rows * bits * limits.shape[2]),

@@ -5,10 +5,11 @@ both.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from zeroone.utils.checks import one_of
+from zeroone.utils.checks import InputError, nearest
 
 FOLDER = Path(__file__).parent
 CARDS = FOLDER / "cards.json"
@@ -22,6 +23,12 @@ def cards() -> dict[str, dict[str, Any]]:
 
 def find(path: Path) -> Path | None:
     """Return the file of ``zoo/NAME``; None for all other paths, and for files of that name."""
-    if path.parts[:1] != ("zoo",) or len(path.parts) != 2 or path.exists():
+    if path.parts[:1] != ("zoo",) or len(path.parts) != 2 or os.path.lexists(path):
         return None
-    return FOLDER / f"{one_of('model of the zoo', path.name, cards())}.safetensors"
+    known, name = cards(), path.name.removesuffix(".safetensors")
+    if name not in known:
+        raise InputError(
+            f"there is no file {path}, and the model zoo has {', '.join(known)}."
+            f"{nearest(name, known)}"
+        )
+    return FOLDER / f"{name}.safetensors"
