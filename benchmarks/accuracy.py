@@ -7,7 +7,7 @@ the defaults, 5-fold, against scikit-learn's MLPClassifier with its own), ``rule
 MNIST, 784-500-500-10), ``conv`` (MNIST, 0/1 convolutional networks, end to end), ``features``
 (MNIST and Fashion-MNIST, 576-2000-2000-10 on a backbone after pretraining), ``cifar10`` and
 ``cifar100`` (512-1500-1500 on a ResNet-18), ``deep`` (CIFAR-10 and CIFAR-100, six convolutions with
-eight thresholds a filter, end to end), ``conv-bits`` (three with four, MNIST and Fashion-MNIST),
+four thresholds a filter, end to end), ``conv-bits`` (three with four, MNIST and Fashion-MNIST),
 ``zoo`` (the networks of the model zoo), ``depth`` (streams of 4 to 32 layers, chains of 4 and 8),
 ``bits`` (filters and thresholds at equal cost). Our settings were tuned on a validation part.
 They are run matrices (see ``zeroone matrix``): cells run side by side, one thread each, and every
@@ -103,11 +103,8 @@ def against_norm(architecture: str, data: str, train: dict[str, Any], **bcd: Any
 
 
 def towers(kind: str, depth: int) -> Spec:
-    """Train a stream or a chain of so many layers.
-
-    In a stream, the changes of all layers add up, so that each of many makes a smaller one.
-    """
-    bcd = DEEP_BCD | {"move": 0.08 * min(1.0, (8 / depth) ** 0.5)}
+    """Train a stream or a chain of so many layers."""
+    bcd = DEEP_BCD | {"move": 0.055}
     train = DEEP | {"epochs": 3}
     return Spec(("cifar10",), (f"{kind}-{depth}",), ("bcd",), train=train, bcd=bcd)
 
@@ -137,7 +134,10 @@ SUITES = {
         on_small_backbone("fashion-mnist", "convnet@2", "convnet@5"),
     ],
     "cifar10": [on_backbone("cifar10", "resnet18@10", more=("bcd-hardmax",), batch=128)],
-    "deep": [against_norm("deep", "cifar10", DEEP), against_norm("deep", "cifar100", DEEP)],
+    "deep": [
+        against_norm("deep-32x4", "cifar10", DEEP),
+        against_norm("deep-32x4", "cifar100", DEEP),
+    ],
     "conv-bits": list(CONV_BITS),
     "zoo": [*CONV_BITS, against_norm("deep-32x4", "cifar10", DEEP)],
     "depth": [towers(kind, depth) for kind in ("stream", "chain") for depth in DEPTHS[kind]],

@@ -78,7 +78,6 @@ ARCHITECTURES: dict[str, tuple[str | None, Hidden]] = {
     "f3nn": (None, (2000, 2000)),
     "lenet": (None, ("conv5x5:32:max2", "conv5x5:64:max2", 500)),
     # Several thresholds a filter, for methods with 1-bit activations; others have one output each.
-    "deep": (None, pairs(32, 8)),
     "conv-bits": (None, tuple(f"conv3x3:{n}:pad1:bits4:max2" for n in (32, 64, 128))),
     "tinynet": ("tiny", (200, 200)),
     "convnet": ("small", (2000, 2000)),
@@ -94,5 +93,16 @@ ARCHITECTURES |= {
 }
 ARCHITECTURES |= {
     f"deep-{n}x{bits}": (None, pairs(n, bits))
-    for n, bits in ((16, 1), (16, 2), (16, 3), (16, 4), (23, 1), (28, 1), (32, 1), (32, 4), (48, 2))
+    for n, bits in (
+        (16, 1),
+        (16, 2),
+        (16, 3),
+        (16, 4),
+        (23, 1),
+        (28, 1),
+        (32, 1),
+        (32, 4),
+        (32, 8),
+        (48, 2),
+    )
 }
