@@ -139,7 +139,11 @@ SUITES = {
         against_norm("deep-32x4", "cifar100", DEEP),
     ],
     "conv-bits": list(CONV_BITS),
-    "zoo": [*CONV_BITS, against_norm("deep-32x4", "cifar10", DEEP)],
+    "zoo": [
+        against_norm("conv-bits", "mnist", {"bf16": True, "epochs": 5}, move=0.05),
+        CONV_BITS[1],
+        against_norm("deep-32x4", "cifar10", DEEP),
+    ],
     "depth": [towers(kind, depth) for kind in ("stream", "chain") for depth in DEPTHS[kind]],
     "bits": [
         Spec(
