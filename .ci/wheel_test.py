@@ -22,6 +22,7 @@ WORKS = (
     "zeroone evaluate run --data samples.csv",
     "zeroone predict run --data samples.csv",
     "zeroone export run --to c --out model.c",
+    "zeroone export zoo/mnist --to c --out zoo.c",
 )
 
 # Command lines that need an extra, with its name: they must say how to install it.
