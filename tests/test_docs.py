@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pytest
 
+from tiny_world import FewImages
 from zeroone import TrainSettings, train
 from zeroone.cli import app
 from zeroone.data.embedded import Embedded
@@ -46,6 +47,8 @@ def test_pages_run(page, command, tmp_path, monkeypatch):
     for name in ("digits", "mnist"):
         monkeypatch.setitem(REGISTRY, name, FewDigits(name, "load_digits", (1, 8, 8)))
     text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"zoo/(\S+) .*--data \1", text):  # trained on images of their size
+        monkeypatch.setitem(REGISTRY, name, FewImages(name, 40))
     prepare(tmp_path, text)
     rng = np.random.default_rng(0)
     given = {"X": rng.integers(0, 255, (40, 784)).astype(np.uint8), "y": np.arange(40) % 4}
