@@ -150,8 +150,8 @@ def shrink_benchmarks(monkeypatch):
     images, learners = bench_train.random_images, bench_train.make_learners
     few = {"random_images": lambda n, *size: images(min(n, 300), *size)}
     narrow_ones = {
-        "make_learners": lambda part, hidden, *kind: learners(
-            part, hidden if kind else (8, 8), *kind
+        "make_learners": lambda part, hidden, *kind, **how: learners(
+            part, hidden if kind else (8, 8), *kind, **how
         )
     }
     constants = {
