@@ -103,20 +103,21 @@ def test_widths(draw, level):
 
 
 def of_few_weights(rng, bits, draw):
-    """Make a network of random widths whose limits are among the sums."""
+    """Make a network of random widths and thresholds, whose limits are among the sums."""
     widths = rng.choice([1, 2, 31, 33, 64, 65, 130, 300], rng.integers(2, 5)).tolist()
-    network, stages = dense(rng, [*widths, 5], draw), []
-    for i, stage in enumerate(network.stages):
-        size = 0.3 * (1 if i else 2**bits) * np.sqrt(stage.main.n_inputs)
-        limits = rng.normal(0, size, stage.main.n_out).astype(np.int32)
-        stages.append(replace(stage, thresholds=limits))
-    last = stages[-1].main
-    wide = rng.integers(-127, 128, last.weights.shape).astype(np.int8)
-    stages[-1] = replace(stages[-1], main=Map(wide, last.shape_in))
+    stages, n_in, largest = [], widths[0], 2**bits
+    for n_out in widths[1:]:
+        each = int(rng.choice([1, 2, 5]))
+        main = Map(draw(rng, (n_out, n_in), None).astype(np.int8), (n_in,))
+        limits = rng.normal(0, 0.3 * largest * np.sqrt(n_in), (each, n_out)).astype(np.int32)
+        stages.append(Stage(main, np.sort(limits, axis=0).ravel()))
+        n_in, largest = each * n_out, 1
+    wide = rng.integers(-127, 128, (5, n_in)).astype(np.int8)
+    stages.append(Stage(Map(wide, (n_in,)), rng.integers(-50, 50, 5).astype(np.int32)))
     n_features = widths[0] + int(rng.integers(0, 70))
     taken = np.sort(rng.choice(n_features, widths[0], replace=False))
     inputs = Inputs(n_features, None if n_features == widths[0] else taken, bits=bits)
-    return replace(network, inputs=inputs, stages=stages)
+    return IntegerNetwork(inputs, stages, list("abcde"), SoftmaxCE())
 
 
 def few(rng, shape, _size):

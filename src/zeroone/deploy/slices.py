@@ -1,21 +1,21 @@
 """Lists of weights for the kernel that takes one bit of many samples at a time (``sliced.c``)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeroone.deploy.build import AVX512, ROWS
+from zeroone.deploy.build import AVX512, LANES, ROWS
 from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
 
 SLICE = ROWS // 8  # bytes of a plane of all samples
 COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
 MOST_INPUTS = 2**16
 UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
-NUMBERS = ("units", "bits", "steps", "bytes", "planes")
+NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes")
+ARRAYS = ("all", "places", "gaps")
 SLICES = np.dtype(  # struct slices
-    [*((name, "u8") for name in ("all", "places")), *((name, "i4") for name in NUMBERS)], align=True
+    [*((name, "u8") for name in ARRAYS), *((name, "i4") for name in NUMBERS)], align=True
 )
 
 
@@ -26,13 +26,14 @@ class Costs:
     start: float  # of ROWS samples in slices, and of the last layer
     bit: float  # to slice one bit of a feature
     weight: float  # to add or subtract a weight that is not 0
+    limit: float  # to compare a unit once more, and to hand the bit on
     sample: float  # of a sample in rows
     product: float  # of a byte and a weight in rows
     product_of_bits: float
 
 
-WITH_AVX512 = Costs(8000, 4, 0.45, 50, 1.4e-3, 0.6e-3)
-WITH_AVX2 = Costs(9000, 5, 0.6, 400, 4e-3, 1.5e-3)
+WITH_AVX512 = Costs(8000, 4, 0.45, 15, 50, 1.4e-3, 0.6e-3)
+WITH_AVX2 = Costs(9000, 5, 0.6, 25, 400, 4e-3, 1.5e-3)
 
 
 class Slices:
@@ -49,7 +50,9 @@ class Slices:
         for stage in network.stages[:-1]:
             planes = 2 if level == AVX512 and bits > 1 else 1
             self._layers.append(_Layer(stage, columns, n, bits, planes))
-            n, bits, columns = stage.main.n_out, 1, np.arange(stage.main.n_out)
+            units, apart, bits = stage.main.n_out, _apart(stage), 1
+            n = stage.bits_each * apart
+            columns = np.concatenate([k + np.arange(units) for k in range(0, n, apart)])
         self._table = np.array([layer.described for layer in self._layers], SLICES)
         self.address = self._table.ctypes.data
         self.least = _worth(network, level) if least is None else least
@@ -78,8 +81,12 @@ class Slices:
 def _fits(stage: Stage, largest: int) -> bool:
     main = stage.main
     few = not main.kernel and weight_bits(main.weights) < 8 and main.n_inputs <= MOST_INPUTS
-    single = stage.bits_each == 1  # a counter's sign is the outcome of one comparison
-    return few and single and _counter(stage, largest) <= COUNTERS[-1]
+    return few and _counter(stage, largest) <= COUNTERS[-1]
+
+
+def _apart(stage: Stage) -> int:
+    """Return how many bits further on a unit's next bit is, as in rows of bits."""
+    return -(-stage.main.n_out // LANES) * LANES
 
 
 def _counter(stage: Stage, largest: int) -> int:
@@ -93,9 +100,11 @@ def _worth(network: IntegerNetwork, level: int) -> int:
     cost, inputs = WITH_AVX512 if level == AVX512 else WITH_AVX2, network.inputs
     sizes = [stage.main.weights.size for stage in network.stages[:-1]]
     added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
+    further = sum(s.thresholds.size - s.main.n_out for s in network.stages[:-1])
     steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
     slices = cost.start + cost.bit * inputs.bits * inputs.n_features
     slices += cost.weight * (steps * added[0] + sum(added[1:]))
+    slices += cost.limit * further
     row = cost.sample + cost.product * sizes[0] + cost.product_of_bits * sum(sizes[1:])
     return int(slices / row) + 1
 
@@ -116,10 +125,13 @@ class _Layer:
                 lists.append(np.pad(some, (0, -len(some) % 4), constant_values=n))
         self.places = np.concatenate(lists).astype(np.uint32) * np.uint32(SLICE * planes)
         below, above = counts
-        limits = stage.thresholds.clip(-largest * below - 1, largest * above)
+        by_bit = stage.thresholds.reshape(-1, len(W)).clip(-largest * below - 1, largest * above)
+        limits = by_bit[:, order].astype(np.int32)
+        self.gaps = np.ascontiguousarray((limits[1:] - limits[0]).T)
         self.units = np.empty(len(W), UNITS)
         self.units["below"], self.units["above"] = (counts[:, order] + 3) // 4 * 4
-        self.units["limit"], self.units["number"] = limits[order], order
+        self.units["limit"], self.units["number"] = limits[0], order
         steps, size = -(-bits // planes), (n + 1) * SLICE * planes
-        numbers: tuple[Any, ...] = len(W), _counter(stage, largest), steps, size, planes
-        self.described = self.units.ctypes.data, self.places.ctypes.data, *numbers
+        counted = len(W), _counter(stage, largest), stage.bits_each, _apart(stage)
+        arrays = (self.units, self.places, self.gaps)
+        self.described = (*(one.ctypes.data for one in arrays), *counted, steps, size, planes)

@@ -29,6 +29,12 @@ INLINE ptrdiff_t sample_bytes(const struct layer *layer)
     return (ptrdiff_t)pooled * halves(layer) * 2;
 }
 
+/* The slices that a layer writes; one that is 0 follows. */
+INLINE ptrdiff_t slices_of(const struct slices *layer)
+{
+    return (ptrdiff_t)layer->each * layer->apart;
+}
+
 /* Scratch memory, one part after another; each has the size that the largest layer needs. */
 struct memory {
     ptrdiff_t taken, found, patches, whole, bits, scores, inputs, units, total;
@@ -56,8 +62,8 @@ static struct memory plan(const struct network *network, int samples)
     if (network->slices && samples >= network->least_sliced) {
         parts.inputs = (ptrdiff_t)network->slices->steps * network->slices->bytes;
         for (i = 0; i < network->n_layers - 1; i++)
-            parts.units =
-                larger(parts.units, (network->slices[i].units + 2) * (ptrdiff_t)sizeof(plane));
+            parts.units = larger(parts.units, (slices_of(network->slices + i) + 1) *
+                                                  (ptrdiff_t)sizeof(plane));
     }
     /* Parts begin at multiples of 64 bytes. */
     parts.taken = (parts.taken + 63) / 64 * 64;
@@ -241,22 +247,23 @@ static void run_slices(const struct network *network, const uint8_t *in, int sam
     const struct layer *const last = network->layers + network->n_layers - 1;
     const struct results to = {0, at.sums, last->units};
     const uint8_t *from = at.inputs;
-    int i, units = 0;
+    ptrdiff_t all = 0;
+    int i;
     slice(network, in, samples, at.inputs);
     for (i = 0; i < network->n_layers - 1; i++) {
         const struct slices *const layer = network->slices + i;
         plane *const out = (plane *)at.units[i % 2];
+        all = slices_of(layer);
+        memset(out, 0, (all + 1) * sizeof *out);
         if (layer->planes == 2)
             count_pairs_avx512(layer, from, out);
         else
             (network->level == AVX512 ? count_avx512 : network->level == AVX2 ? count_avx2
                                                                               : count_plain)(
                 layer, from, out);
-        units = layer->units;
-        memset(out + units, 0, sizeof *out);
         from = (const uint8_t *)out;
     }
-    unslice(network->level, (const uint64_t *)from, units, last->inputs, samples,
+    unslice(network->level, (const uint64_t *)from, (int)all, last->inputs, samples,
             (uint32_t *)at.bits[0]);
     run_rows(last, network->level, at.bits[0], 4 * (ptrdiff_t)last->inputs, samples,
              (int32_t *)at.found, to);

@@ -7,7 +7,8 @@
  *
  * A counter is the limit, plus the inputs of weight -1, less those of weight 1; the unit's bit is
  * its sign. Planes come from the highest down: the counter is doubled, or with two planes to a
- * slice of twice the width multiplied by 4, and takes the limit's next bits.
+ * slice of twice the width multiplied by 4, and takes the limit's next bits. The bits of a unit's
+ * further limits are the signs of the counter plus what these exceed the first one by.
  */
 typedef uint64_t plane __attribute__((vector_size(ROWS / 8)));
 typedef uint64_t pair __attribute__((vector_size(ROWS / 4)));
@@ -23,7 +24,9 @@ struct unit {
 struct slices {
     const struct unit *all;
     const uint32_t *places; /* bytes from the first slice of a step; the last slice is 0 */
+    const int32_t *gaps;    /* by unit: from its first limit to each other one */
     int32_t units, bits;    /* bits of a counter: 8, 10, 12, 16 or MOST_OF_COUNTER */
+    int32_t each, apart;    /* limits of a unit; slices from those of one limit to the next */
     int32_t steps, bytes;   /* of planes, or pairs of planes; the bytes of each */
     int32_t planes;         /* of a slice: 1, or 2 in the first layer with AVX-512 */
 };
@@ -122,6 +125,25 @@ struct slices {
 FOR_SLICES(plane)
 FOR_SLICES(pair)
 
+/* Write the bits of a unit, from its counter. */
+INLINE void compare(const int level, const int bits, const struct slices *layer, int unit,
+                    const plane *s, plane *to)
+{
+    const int32_t *const gaps = layer->gaps + (ptrdiff_t)unit * (layer->each - 1);
+    int j, k;
+    to[0] = s[bits - 1];
+    for (j = 1; j < layer->each; j++) {
+        const plane_of_limits gap = (plane_of_limits){0} + gaps[j - 1];
+        plane sum = {0}, carry = {0};
+#pragma GCC unroll 20
+        for (k = 0; k < bits; k++) {
+            sum = s[k];
+            carry = add_2_plane(level, 0, &sum, spread_plane(gap, k), carry);
+        }
+        to[j * (ptrdiff_t)layer->apart] = sum;
+    }
+}
+
 INLINE void count_planes(const int level, const int bits, const struct slices *layer,
                          const uint8_t *in, plane *to)
 {
@@ -131,7 +153,7 @@ INLINE void count_planes(const int level, const int bits, const struct slices *l
         const struct unit *const unit = layer->all + u;
         plane s[MOST_OF_COUNTER];
         count_plane(level, bits, 1, ~(plane){0}, layer, unit, places, in, s);
-        to[unit->number] = s[bits - 1];
+        compare(level, bits, layer, u, s, to + unit->number);
         places += unit->below + unit->above;
     }
 }
@@ -146,15 +168,16 @@ INLINE WITH_AVX512 void count_pairs(const int bits, const struct slices *layer, 
     for (u = 0; u < layer->units; u++) {
         const struct unit *const unit = layer->all + u;
         pair s[MOST_OF_COUNTER];
-        plane carry = {0}, high = {0};
+        plane carry = {0}, high = {0}, sums[MOST_OF_COUNTER];
         count_pair(AVX512, bits, 2, low, layer, unit, places, in, s);
 #pragma GCC unroll 20
         for (k = 0; k < bits; k++) {
             plane sum = (plane)_mm512_castsi512_si256((__m512i)s[k]);
             carry = add_2_plane(AVX512, 0, &sum, high, carry);
             high = (plane)_mm512_extracti64x4_epi64((__m512i)s[k], 1);
-            to[unit->number] = sum;
+            sums[k] = sum;
         }
+        compare(AVX512, bits, layer, u, sums, to + unit->number);
         places += unit->below + unit->above;
     }
 }
