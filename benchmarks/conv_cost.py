@@ -17,6 +17,7 @@ import torch
 from benchmarks.bench_train import BATCH, OURS, in_turns, make_learners, random_images
 from benchmarks.measure import begin, finish, parser
 from paper.matrix.architectures import Architecture
+from zeroone.utils.allocator import keep_freed_memory
 
 STE, STE_BN = "STE + Adam", "STE + BatchNorm + Adam"
 
@@ -34,6 +35,7 @@ def peak_bytes():
 
 def _peak(name, n, image, hidden, deep, threads, pipe):
     torch.set_num_threads(threads)
+    keep_freed_memory()
     part = random_images(n, math.prod(image))
     before = peak_bytes()
     learner(name, part, image, hidden, deep).iterate(1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from zeroone.utils.allocator import keep_freed_memory
 from zeroone.utils.records import new_record, write_record
 
 
@@ -40,6 +41,7 @@ def parser(
 
 def begin(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(getattr(options, "threads", 1))
+    keep_freed_memory()
     hidden = ("json", "models", "resume", "only_failed")
     settings = {name: value for name, value in vars(options).items() if name not in hidden}
     return new_record(kind, settings, seed=0)

@@ -25,6 +25,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from zeroone.training import Callback
+from zeroone.utils.allocator import keep_freed_memory
 from zeroone.utils.checks import InputError
 
 # Forking this process would copy its threads half-way. A server that has imported torch and has no
@@ -99,6 +100,7 @@ def _child(work: Work, task: Any, threads: int, pipe: Connection) -> None:
     # Other code may have started the server, without these variables.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     torch.set_num_threads(threads)
+    keep_freed_memory()
     how: dict[str, Any]
     try:
         how = {"result": work(task, [Reporter(task, pipe)])}

@@ -8,6 +8,7 @@ import sys
 import click
 
 from zeroone.cli.options import LazyCommand
+from zeroone.utils.allocator import keep_freed_memory
 from zeroone.utils.checks import InputError, enough_memory, printable
 from zeroone.version import __version__
 
@@ -73,6 +74,7 @@ def main() -> None:
     # A waiting thread spins briefly, then sleeps: spinning for long costs minutes on a busy
     # machine, sleeping at once a factor of three on an idle one.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    keep_freed_memory()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a label may have letters that it cannot print
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
