@@ -240,7 +240,6 @@ def bench_pareto(
     *,
     data: str = "mnist",
     epochs: int = 40,
-    relu_epochs: int = 30,
     repeats: int = 5,
     models_dir: Path | None = None,
     json: Path | None = None,
@@ -254,8 +253,7 @@ def bench_pareto(
 
     Args:
         data: mnist or fashion-mnist.
-        epochs: passes over the data of our networks.
-        relu_epochs: those of the ReLU networks.
+        epochs: passes over the data.
         repeats: turns of the measurement.
         models_dir: the folder of the trained networks (default: in the platform's cache).
         json: write the record here.
@@ -266,13 +264,13 @@ def bench_pareto(
     check_output(picture)
     one_of("data", data, ("mnist", "fashion-mnist"))
     torch.set_num_threads(1)
-    settings = {"data": data, "epochs": epochs, "relu_epochs": relu_epochs, "repeats": repeats}
+    settings = {"data": data, "epochs": epochs, "repeats": repeats}
     record = new_record("bench pareto", settings, seed=0) | {"kernels": describe_kernels()}
-    folder = (models_dir or user_cache_path("zeroone") / "pareto") / data
-    models.prepare(data, folder, epochs, relu_epochs)
+    folder = (models_dir or user_cache_path("zeroone") / "pareto") / f"{data} {epochs} epochs"
+    models.prepare(data, folder, epochs)
     found = models.Data.of(data)
     rows, calls = find_ours(data, found, folder, epochs)
-    their_rows, their_calls = find_relu(found, folder, relu_epochs)
+    their_rows, their_calls = find_relu(found, folder, epochs)
     rows, calls = rows | their_rows, calls | their_calls
     for name, times in time_all(calls, found.test.X, repeats).items():
         rows[name]["us"] = times

@@ -164,7 +164,7 @@ def shrink_benchmarks(monkeypatch):
         "larger": {"ROWS": 64, "BATCH": 32},
         "pareto": {"BATCHES": (16, 256), "SINGLES": 2, "user_cache_path": Path},
         "pareto_models": {
-            "WIDTHS": first(pareto_models.WIDTHS, 2),
+            "FORMS": first(pareto_models.FORMS, 2),
             "RELU": (4, 8),
             "DROPOUTS": (0.0,),
         },
