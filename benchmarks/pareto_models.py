@@ -20,12 +20,14 @@ from zeroone.data.registry import REGISTRY
 
 HELD_OUT = 0.1
 FORMS = {  # of ours: units and thresholds of each hidden layer; the share of weights other than 0
-    "16x8-16x4": 0.2,
-    "32x8-32x4": 0.2,
+    "24x8-24x4": 0.2,
+    "48x8-32x8": 0.15,
     "64x8-48x4": 0.15,
+    "96x8-48x8": 0.15,
     "128x8-64x4": 0.15,
     "192x8-64x8": 0.12,
-    "256x8-96x8": 0.12,
+    "256x8-96x8": 0.1,
+    "384x8-96x4": 0.06,
 }
 # Chosen on the held-out part of MNIST: with ternary weights, steps of 0.16 are better than the
 # default; units with many thresholds have smaller files and less error than many units with one.
