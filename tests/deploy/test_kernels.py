@@ -8,70 +8,20 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from integer_networks import random_network, random_samples
-from zeroone.deploy import IntegerModel, IntegerNetwork, kernel
-from zeroone.deploy.build import LEVELS, ROWS, Kernels, kernels
-from zeroone.deploy.integer_form import Inputs, Map, Stage
+from kernel_networks import DRAWS, convolutional, dense, normal, ternary
+from zeroone.deploy import IntegerModel, kernel
+from zeroone.deploy.build import ROWS, Kernels, kernels
+from zeroone.deploy.integer_form import Inputs
 from zeroone.deploy.kernel import KernelNetwork, _room
-from zeroone.nn.heads import SoftmaxCE
 from zeroone.utils.checks import InputError
 
 NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
-
-
-def dense(rng, widths, draw):
-    """Make a network of these widths; ``draw`` gives weights of a shape, up to a size."""
-    stages = []
-    for i, (n_in, n_out) in enumerate(pairwise(widths)):
-        weights = draw(rng, (n_out, n_in), 127 if i else 64).astype(np.int8)
-        limits = rng.normal(0, 50 if i else 5000, n_out).astype(np.int32)
-        stages.append(Stage(Map(weights, (n_in,)), limits))
-    return IntegerNetwork(Inputs(widths[0]), stages, list(range(widths[-1])), SoftmaxCE())
-
-
-def as_large_as_can_be(_rng, shape, size):
-    return np.full(shape, size)
-
-
-def as_small_as_can_be(_rng, shape, size):
-    return np.full(shape, -size)
-
-
-def beyond(rng, shape, size):
-    return rng.choice([-128, 127], shape) if size > 64 else rng.choice([-64, 64], shape)
-
-
-def of_one_sign_a_row(rng, shape, size):
-    return size * rng.choice([-1, 1], (shape[0], 1)) * np.ones(shape)
-
-
-def normal(rng, shape, size):
-    return rng.normal(0, size / 4, shape).clip(-size, size).round()
-
-
-def ternary(rng, shape, _size):
-    return rng.integers(-1, 2, shape)
-
-
-def binary(rng, shape, _size):
-    return rng.choice([-1, 1], shape)
-
-
-DRAWS = [as_large_as_can_be, as_small_as_can_be, beyond, of_one_sign_a_row, normal, ternary, binary]
-
-
-@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
-def level(request):
-    """One kind of kernels after the other, whatever the processor would choose."""
-    if request.param > kernels().level:
-        pytest.skip(f"the processor has no {LEVELS[request.param]}")
-    return request.param
 
 
 @NEEDS_KERNELS
@@ -102,83 +52,6 @@ def test_widths(draw, level):
             )
 
 
-def of_few_weights(rng, bits, draw):
-    """Make a network of random widths and thresholds, whose limits are among the sums."""
-    widths = rng.choice([1, 2, 31, 33, 64, 65, 130, 300], rng.integers(2, 5)).tolist()
-    stages, n_in, largest = [], widths[0], 2**bits
-    for n_out in widths[1:]:
-        each = int(rng.choice([1, 2, 5]))
-        main = Map(draw(rng, (n_out, n_in), None).astype(np.int8), (n_in,))
-        limits = rng.normal(0, 0.3 * largest * np.sqrt(n_in), (each, n_out)).astype(np.int32)
-        stages.append(Stage(main, np.sort(limits, axis=0).ravel()))
-        n_in, largest = each * n_out, 1
-    wide = rng.integers(-127, 128, (5, n_in)).astype(np.int8)
-    stages.append(Stage(Map(wide, (n_in,)), rng.integers(-50, 50, 5).astype(np.int32)))
-    n_features = widths[0] + int(rng.integers(0, 70))
-    taken = np.sort(rng.choice(n_features, widths[0], replace=False))
-    inputs = Inputs(n_features, None if n_features == widths[0] else taken, bits=bits)
-    return IntegerNetwork(inputs, stages, list("abcde"), SoftmaxCE())
-
-
-def few(rng, shape, _size):
-    return rng.choice([-1, 0, 0, 0, 0, 0, 0, 0, 1], shape)
-
-
-@NEEDS_KERNELS
-@pytest.mark.parametrize("bits", range(1, 9))
-@pytest.mark.parametrize("draw", [ternary, binary, few])
-def test_slices(draw, bits, level):
-    """One bit of all samples at a time, in counters of all sizes."""
-    rng = np.random.default_rng(bits)
-    for rows in (1, 64, 65, ROWS - 1, ROWS, 600):
-        network = of_few_weights(rng, bits, draw)
-        X = random_samples(rng, network.inputs, rows)
-        made = KernelNetwork.of(network, level=level, least_sliced=1)
-        assert made.slices is not None
-        assert np.array_equal(made.scores(X), network.scores(X))
-
-
-@NEEDS_KERNELS
-def test_slices_of_any_number_of_samples(level):
-    rng = np.random.default_rng(2)
-    network = of_few_weights(rng, 2, few)
-    X = random_samples(rng, network.inputs, 600)
-    wanted = network.scores(X)
-    for least in (1, 100):
-        made = KernelNetwork.of(network, level=level, least_sliced=least)
-        for rows in range(1, 601):
-            assert np.array_equal(made.scores(X[:rows]), wanted[:rows])
-
-
-@NEEDS_KERNELS
-def test_slices_of_numbers(level):
-    """Inputs that are no bytes become bytes first."""
-    rng = np.random.default_rng(3)
-    network = of_few_weights(rng, 8, few)
-    n = network.inputs.n_taken
-    low, rate = rng.normal(0, 3, n).astype(np.float32), np.full(n, 20, np.float32)
-    network = replace(network, inputs=replace(network.inputs, low=low, rate=rate))
-    X = random_samples(rng, network.inputs, 300)
-    made = KernelNetwork.of(network, level=level, least_sliced=1)
-    assert np.array_equal(made.scores(X), network.scores(X))
-
-
-@NEEDS_KERNELS
-def test_what_has_slices():
-    """Few weights of -1 and 1 in all hidden layers, if that is ever faster."""
-    rng = np.random.default_rng(4)
-    of = kernel.Slices.of
-    sparse = dense(rng, [784, 384, 64, 10], few)
-    assert of(replace(sparse, inputs=Inputs(784, bits=2)), 2).least < ROWS
-    assert of(dense(rng, [784, 384, 64, 10], binary), 2) is None
-    assert of(dense(rng, [784, 384, 64, 10], binary), 2, 1) is not None
-    assert of(dense(rng, [784, 384, 64, 10], normal), 2, 1) is None
-    assert of(dense(rng, [70_000, 2, 2], few), 2, 1) is None
-    assert of(dense(rng, [2100, 2, 2], binary), 2, 1) is None  # sums of 20 bits
-    assert of(dense(rng, [33, 5], few), 2, 1) is None
-    assert of(convolutional(rng, 3, few), 2, 1) is None
-
-
 @NEEDS_KERNELS
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("channels", [1, 3, 31, 33, 64, 100])
@@ -188,24 +61,6 @@ def test_convolutions(draw, channels, level):
         network = convolutional(rng, channels, draw)
         X = random_samples(rng, network.inputs, 3)
         assert np.array_equal(KernelNetwork.of(network, level=level).scores(X), network.scores(X))
-
-
-def convolutional(rng, channels, draw):
-    """Two convolutions with random geometry and pooling, and a dense layer."""
-    shape, stages = (int(rng.integers(1, 4)), 9, 8), []
-    for i in range(2):
-        kernel = int(rng.integers(1, 1 + min(3, *shape[1:])))
-        geometry = (kernel, int(rng.integers(1, 3)), int(rng.integers(0, kernel)))
-        weights = draw(rng, (channels, shape[0] * kernel**2), 127 if i else 64).astype(np.int8)
-        main = Map(weights, shape, *geometry)
-        limits = rng.normal(0, 30 if i else 3000, channels).astype(np.int32)
-        window = int(rng.integers(1, 3)) if min(main.shape_out[1:]) > 1 else 1
-        stages.append(Stage(main, limits, "max" if window > 1 else "none", window))
-        shape = stages[-1].shape_out
-    n = int(np.prod(shape))
-    last = Map(draw(rng, (4, n), 127).astype(np.int8), (n,))
-    stages.append(Stage(last, rng.integers(-50, 50, 4).astype(np.int32)))
-    return IntegerNetwork(Inputs(stages[0].main.n_inputs), stages, list(range(4)), SoftmaxCE())
 
 
 @NEEDS_KERNELS
@@ -361,13 +216,16 @@ build.FLAGS = *build.FLAGS, *sanitize, "-O1", "-g"
 build.user_cache_path = lambda _name: Path({folder!r})
 from integer_networks import random_network, random_samples
 from zeroone.deploy.kernel import KernelNetwork
-import test_kernels as t
+import kernel_networks as t
 def check(rng, network, rows):
     X = random_samples(rng, network.inputs, rows)
     for level in range(build.kernels().level + 1):
         for least in (None, 1):
             made = KernelNetwork.of(network, level=level, least_sliced=least)
-            assert made is None or np.array_equal(made.scores(network.check(X)), network.scores(X))
+            if made is not None:
+                wanted = network.scores(X)
+                assert np.array_equal(made.scores(network.check(X)), wanted)
+                assert np.array_equal(made.leading(network.check(X)), wanted.argmax(1))
 assert build.kernels().library is not None, build.kernels().why_not
 for seed in range(60):
     rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """Lists of weights for the kernel that takes one bit of many samples at a time (``sliced.c``)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,10 @@ from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
 
 SLICE = ROWS // 8  # bytes of a plane of all samples
 COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
-MOST_INPUTS = 2**16
+MOST_INPUTS = MOST_CLASSES = 2**16
+DIGITS = 8  # of -1, 0 and 1, that a weight of the last layer may take
 UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
-NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes")
+NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes", "digits")
 ARRAYS = ("all", "places", "gaps")
 SLICES = np.dtype(  # struct slices
     [*((name, "u8") for name in ARRAYS), *((name, "i4") for name in NUMBERS)], align=True
@@ -23,7 +25,7 @@ SLICES = np.dtype(  # struct slices
 class Costs:
     """Nanoseconds on one thread, between those of a Zen 4 and of a Zen 5."""
 
-    start: float  # of ROWS samples in slices, and of the last layer
+    start: float  # of ROWS samples in slices
     bit: float  # to slice one bit of a feature
     weight: float  # to add or subtract a weight that is not 0
     limit: float  # to compare a unit once more, and to hand the bit on
@@ -32,12 +34,12 @@ class Costs:
     product_of_bits: float
 
 
-WITH_AVX512 = Costs(8000, 4, 0.45, 15, 80, 2e-3, 0.75e-3)
-WITH_AVX2 = Costs(9000, 5, 0.6, 25, 400, 4e-3, 1.5e-3)
+WITH_AVX512 = Costs(4000, 4, 0.45, 10, 80, 2e-3, 0.75e-3)
+WITH_AVX2 = Costs(5000, 5, 0.6, 18, 400, 4e-3, 1.5e-3)
 
 
 class Slices:
-    """The hidden layers of a network, for at least ``least`` samples."""
+    """The layers of a network, for at least ``least`` samples."""
 
     def __init__(self, network: IntegerNetwork, level: int, least: int | None = None) -> None:
         inputs, bits = network.inputs, network.inputs.bits
@@ -46,13 +48,15 @@ class Slices:
         columns = np.arange(n)
         if picked and inputs.taken is not None:
             columns = inputs.taken
-        self._layers = []
+        layers: list[_Lists] = []
         for stage in network.stages[:-1]:
             planes = 2 if level == AVX512 and bits > 1 else 1
-            self._layers.append(_Layer(stage, columns, n, bits, planes))
+            layers.append(_hidden(stage, columns, n, bits, planes))
             units, apart, bits = stage.main.n_out, _apart(stage), 1
             n = stage.bits_each * apart
             columns = np.concatenate([k + np.arange(units) for k in range(0, n, apart)])
+        layers.append(_last(network.stages[-1], columns, n))
+        self._layers = layers
         self._table = np.array([layer.described for layer in self._layers], SLICES)
         self.address = self._table.ctypes.data
         self.least = _worth(network, level) if least is None else least
@@ -91,7 +95,10 @@ def _apart(stage: Stage) -> int:
 
 def _counter(stage: Stage, largest: int) -> int:
     """Return the bits of a counter, whose sign tells whether a sum exceeds its limit."""
-    most = largest * int(np.count_nonzero(stage.main.weights, axis=1).max()) + 1
+    return _bits_of(largest * int(np.count_nonzero(stage.main.weights, axis=1).max()) + 1)
+
+
+def _bits_of(most: int) -> int:
     return next((bits for bits in COUNTERS if bits > most.bit_length()), most.bit_length() + 1)
 
 
@@ -100,38 +107,83 @@ def _worth(network: IntegerNetwork, level: int) -> int:
     cost, inputs = WITH_AVX512 if level == AVX512 else WITH_AVX2, network.inputs
     sizes = [stage.main.weights.size for stage in network.stages[:-1]]
     added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
+    digits = np.count_nonzero(_digits(network.stages[-1].main.weights.astype(np.int64)))
     further = sum(s.thresholds.size - s.main.n_out for s in network.stages[:-1])
     steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
     slices = cost.start + cost.bit * inputs.bits * inputs.n_features
-    slices += cost.weight * (steps * added[0] + sum(added[1:]))
+    slices += cost.weight * (steps * added[0] + sum(added[1:]) + digits)
     slices += cost.limit * further
     row = cost.sample + cost.product * sizes[0] + cost.product_of_bits * sum(sizes[1:])
     return int(slices / row) + 1
 
 
-class _Layer:
-    """Where the weights of -1, then those of 1, of each unit are: columns of ``n`` slices."""
+class _Lists:
+    """Where the weights of -1, then those of 1, of each row of a matrix are.
+
+    Places are columns of ``n`` slices, and slice ``n`` fills lists up to multiples of 4.
+    """
 
     def __init__(
-        self, stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int
+        self, W: NDArray[Any], columns: NDArray[np.int64], n: int, planes: int = 1
     ) -> None:
-        W, largest = stage.main.weights, 2**bits - 1
-        counts = np.stack([np.count_nonzero(sign == W, axis=1) for sign in (-1, 1)])
-        order = np.lexsort(counts)  # units with as many weights follow each other
-        lists = []
-        for row in W[order]:
-            for sign in (-1, 1):
+        self.units, lists = np.zeros(len(W), UNITS), []
+        for unit, row in zip(self.units, W, strict=True):
+            for name, sign in (("below", -1), ("above", 1)):
                 some = columns[row == sign]
                 lists.append(np.pad(some, (0, -len(some) % 4), constant_values=n))
+                unit[name] = len(lists[-1])
         self.places = np.concatenate(lists).astype(np.uint32) * np.uint32(SLICE * planes)
-        below, above = counts
-        by_bit = stage.thresholds.reshape(-1, len(W)).clip(-largest * below - 1, largest * above)
-        limits = by_bit[:, order].astype(np.int32)
-        self.gaps = np.ascontiguousarray((limits[1:] - limits[0]).T)
-        self.units = np.empty(len(W), UNITS)
-        self.units["below"], self.units["above"] = (counts[:, order] + 3) // 4 * 4
-        self.units["limit"], self.units["number"] = limits[0], order
-        steps, size = -(-bits // planes), (n + 1) * SLICE * planes
-        counted = len(W), _counter(stage, largest), stage.bits_each, _apart(stage)
+        self.gaps = np.empty((len(W), 0), np.int32)
+        self._numbers: tuple[int, ...] = (0,) * len(NUMBERS)
+
+    def describe(self, **numbers: int) -> "_Lists":
+        self._numbers = tuple(numbers.get(name, 0) for name in NUMBERS)
+        return self
+
+    @property
+    def described(self) -> tuple[int, ...]:
         arrays = (self.units, self.places, self.gaps)
-        self.described = (*(one.ctypes.data for one in arrays), *counted, steps, size, planes)
+        return (*(array.ctypes.data for array in arrays), *self._numbers)
+
+
+def _hidden(stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes: int) -> _Lists:
+    W, largest = stage.main.weights, 2**bits - 1
+    below, above = (np.count_nonzero(sign == W, axis=1) for sign in (-1, 1))
+    by_bit = stage.thresholds.reshape(-1, len(W)).clip(-largest * below - 1, largest * above)
+    order = np.lexsort((below, above))  # units with as many weights follow each other
+    lists, limits = _Lists(W[order], columns, n, planes), by_bit[:, order].astype(np.int32)
+    lists.units["limit"], lists.units["number"] = limits[0], order
+    lists.gaps = np.ascontiguousarray((limits[1:] - limits[0]).T)
+    return lists.describe(
+        units=len(W),
+        bits=_counter(stage, largest),
+        each=stage.bits_each,
+        apart=_apart(stage),
+        steps=-(-bits // planes),
+        bytes=(n + 1) * SLICE * planes,
+        planes=planes,
+    )
+
+
+def _last(stage: Stage, columns: NDArray[np.int64], n: int) -> _Lists:
+    """List the digits of the weights; without units if their sums may exceed counters."""
+    W, offsets = stage.main.weights.astype(np.int64), stage.thresholds.astype(np.int64)
+    least, most = offsets + W.clip(max=0).sum(1), offsets + W.clip(min=0).sum(1)
+    bits = _bits_of(2 * int(max(-least.min(), most.max(), 0)))  # of a difference
+    if bits > COUNTERS[-1] or len(W) > MOST_CLASSES:
+        return _Lists(np.zeros((1, len(columns)), np.int8), columns, n)
+    digits = _digits(W)
+    lists = _Lists(digits.transpose(1, 0, 2).reshape(-1, W.shape[1]), columns, n)
+    lists.units["limit"][:: len(digits)] = -offsets
+    return lists.describe(units=len(W), bits=bits, each=1, steps=len(digits), planes=1, digits=1)
+
+
+def _digits(W: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Write int8 numbers in digits of -1, 0 and 1, the highest first; no two in turn are not 0."""
+    found = []
+    for _ in range(DIGITS):
+        digit = np.where(W % 2, 2 - W % 4, 0)
+        found.append(digit)
+        W = (W - digit) // 2
+    used = [k for k, digit in enumerate(found) if digit.any()]
+    return np.stack(found[max(used, default=0) :: -1])

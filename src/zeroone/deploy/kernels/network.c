@@ -240,10 +240,12 @@ static void run_layers(const struct network *network, const uint8_t *in, int sam
     }
 }
 
-/* Run hidden layers by slices; the last layer takes rows of bits. */
-static void run_slices(const struct network *network, const uint8_t *in, int samples,
-                       struct places at)
+/* Run hidden layers by slices, and the last one if labels are wanted only, and it has slices;
+ * otherwise it takes rows of bits. Return whether there are labels. */
+static int run_slices(const struct network *network, const uint8_t *in, int samples,
+                      struct places at, int32_t *labels)
 {
+    const struct slices *const classes = network->slices + network->n_layers - 1;
     const struct layer *const last = network->layers + network->n_layers - 1;
     const struct results to = {0, at.sums, last->units};
     const uint8_t *from = at.inputs;
@@ -263,10 +265,18 @@ static void run_slices(const struct network *network, const uint8_t *in, int sam
                 layer, from, out);
         from = (const uint8_t *)out;
     }
+    if (labels && classes->units) {
+        plane bits[MOST_OF_LABEL] = {{0}};
+        (network->level == AVX512 ? lead_avx512 : network->level == AVX2 ? lead_avx2 : lead_plain)(
+            classes, from, bits);
+        number(bits, network->classes, samples, labels);
+        return 1;
+    }
     unslice(network->level, (const uint64_t *)from, (int)all, last->inputs, samples,
             (uint32_t *)at.bits[0]);
     run_rows(last, network->level, at.bits[0], 4 * (ptrdiff_t)last->inputs, samples,
              (int32_t *)at.found, to);
+    return 0;
 }
 
 /* Run at most ``most`` samples; ``scores`` or ``labels`` may be missing. */
@@ -277,7 +287,8 @@ static void run_some(const struct network *network, const uint8_t *in, int sampl
     const ptrdiff_t width = network->layers[network->n_layers - 1].units;
     int s, j;
     if (network->slices && samples >= network->least_sliced) {
-        run_slices(network, in, samples, at);
+        if (run_slices(network, in, samples, at, scores ? 0 : labels))
+            return;
     } else {
         if (network->taken) {
             for (s = 0; s < samples; s++)

@@ -6,29 +6,31 @@
  * weights of 0 cost nothing. Trees of adders pass a carry on for each 16 inputs (Harley and Seal).
  *
  * A counter is the limit, plus the inputs of weight -1, less those of weight 1; the unit's bit is
- * its sign. Planes come from the highest down: the counter is doubled, or with two planes to a
+ * its sign. In the last layer the class of the least counter leads: there, the planes are those of
+ * the weights' digits of -1, 0 and 1, and each has lists of its own. Planes come from the highest down: the counter is doubled, or with two planes to a
  * slice of twice the width multiplied by 4, and takes the limit's next bits. The bits of a unit's
  * further limits are the signs of the counter plus what these exceed the first one by.
  */
 typedef uint64_t plane __attribute__((vector_size(ROWS / 8)));
 typedef uint64_t pair __attribute__((vector_size(ROWS / 4)));
 
-enum { SLICE_WORDS = ROWS / 64, MOST_OF_COUNTER = 20 }; /* words of a slice; bits */
+enum { SLICE_WORDS = ROWS / 64, MOST_OF_COUNTER = 20, MOST_OF_LABEL = 16 }; /* words, bits, bits */
 
 /* Lists of the places of a unit's weights of -1 and of 1, whose lengths are multiples of 4. */
 struct unit {
     int32_t below, above, limit, number;
 };
 
-/* A hidden layer, as SLICES in kernel.py. */
+/* A layer, as SLICES in slices.py. */
 struct slices {
-    const struct unit *all;
+    const struct unit *all; /* in the last layer: by class and digit, the highest digit first */
     const uint32_t *places; /* bytes from the first slice of a step; the last slice is 0 */
     const int32_t *gaps;    /* by unit: from its first limit to each other one */
     int32_t units, bits;    /* bits of a counter: 8, 10, 12, 16 or MOST_OF_COUNTER */
     int32_t each, apart;    /* limits of a unit; slices from those of one limit to the next */
     int32_t steps, bytes;   /* of planes, or pairs of planes; the bytes of each */
     int32_t planes;         /* of a slice: 1, or 2 in the first layer with AVX-512 */
+    int32_t digits;         /* whether planes are those of weights */
 };
 
 /* The slice at place k of a list: places are bytes from the first one. */
@@ -115,6 +117,10 @@ struct slices {
             add_##V(level, bits, 1, s, in, places + unit->below, unit->above);                     \
             if (!step--)                                                                           \
                 return;                                                                            \
+            if (layer->digits) {                                                                   \
+                places += unit->below + unit->above;                                               \
+                unit++;                                                                            \
+            }                                                                                      \
             in -= layer->bytes;                                                                    \
             _Pragma("GCC unroll 20") for (k = bits - 1; k >= planes; k--) s[k] = s[k - planes];    \
             for (k = 0; k < planes; k++)                                                           \
@@ -182,6 +188,32 @@ INLINE WITH_AVX512 void count_pairs(const int bits, const struct slices *layer, 
     }
 }
 
+/* Find the first of the classes whose counters are least: a slice for each bit of its number. */
+INLINE void lead(const int level, const int bits, const struct slices *layer, const uint8_t *in,
+                 plane *labels)
+{
+    const struct unit *unit = layer->all;
+    const uint32_t *places = layer->places;
+    plane least[MOST_OF_COUNTER] = {{0}};
+    int u, k;
+    for (u = 0; u < layer->units; u++) {
+        plane s[MOST_OF_COUNTER], less = ~(plane){0}, borrowed = {0};
+        count_plane(level, bits, 1, ~(plane){0}, layer, unit, places, in, s);
+#pragma GCC unroll 20
+        for (k = 0; u && k < bits; k++) {
+            less = s[k];
+            borrowed = add_2_plane(level, 1, &less, least[k], borrowed);
+        }
+#pragma GCC unroll 20
+        for (k = 0; k < bits; k++)
+            least[k] ^= (least[k] ^ s[k]) & less;
+        for (k = 0; k < MOST_OF_LABEL; k++)
+            labels[k] = u >> k & 1 ? labels[k] | less : labels[k] & ~less;
+        for (k = 0; k < layer->steps; k++, unit++)
+            places += unit->below + unit->above;
+    }
+}
+
 /* The number of bits of a counter is known to the compiler, so that it stays in registers. */
 #define FOR_BITS(run)                                                                              \
     switch (layer->bits) {                                                                         \
@@ -197,6 +229,11 @@ static void count_plain(const struct slices *layer, const uint8_t *in, plane *to
     count_planes(PLAIN, layer->bits, layer, in, to);
 }
 
+static void lead_plain(const struct slices *layer, const uint8_t *in, plane *labels)
+{
+    lead(PLAIN, layer->bits, layer, in, labels);
+}
+
 #define RUN(bits) count_planes(AVX2, bits, layer, in, to)
 static WITH_AVX2 void count_avx2(const struct slices *layer, const uint8_t *in, plane *to)
 {
@@ -204,8 +241,22 @@ static WITH_AVX2 void count_avx2(const struct slices *layer, const uint8_t *in, 
 }
 #undef RUN
 
+#define RUN(bits) lead(AVX2, bits, layer, in, labels)
+static WITH_AVX2 void lead_avx2(const struct slices *layer, const uint8_t *in, plane *labels)
+{
+    FOR_BITS(RUN)
+}
+#undef RUN
+
 #define RUN(bits) count_planes(AVX512, bits, layer, in, to)
 static WITH_AVX512 void count_avx512(const struct slices *layer, const uint8_t *in, plane *to)
+{
+    FOR_BITS(RUN)
+}
+#undef RUN
+
+#define RUN(bits) lead(AVX512, bits, layer, in, labels)
+static WITH_AVX512 void lead_avx512(const struct slices *layer, const uint8_t *in, plane *labels)
 {
     FOR_BITS(RUN)
 }

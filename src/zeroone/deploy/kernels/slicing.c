@@ -183,3 +183,14 @@ static void unslice(int level, const uint64_t *slices, int units, int words, int
                 memcpy(to + (ptrdiff_t)(group * 64 + s) * words + k / 32, rows + at(s), wide);
         }
 }
+
+/* Turn slices of the bits of labels into numbers. */
+static void number(const plane *bits, int classes, int samples, int32_t *to)
+{
+    int s, k;
+    for (s = 0; s < samples; s++)
+        to[s] = 0;
+    for (k = 0; classes > 1 << k; k++)
+        for (s = 0; s < samples; s++)
+            to[s] |= (int32_t)(bits[k][s / 64] >> s % 64 & 1) << k;
+}

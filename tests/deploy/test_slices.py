@@ -1,0 +1,102 @@
+"""Slices, a bit of many samples at a time, are exact in scores and labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from integer_networks import random_samples
+from kernel_networks import binary, convolutional, dense, few, normal, of_few_weights, ternary
+from zeroone.deploy import slices
+from zeroone.deploy.build import ROWS, kernels
+from zeroone.deploy.integer_form import Inputs
+from zeroone.deploy.kernel import KernelNetwork
+
+NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("draw", [ternary, binary, few])
+def test_slices(draw, bits, level):
+    """One bit of all samples at a time, in counters of all sizes."""
+    rng = np.random.default_rng(bits)
+    for rows in (1, 64, 65, ROWS - 1, ROWS, 600):
+        network = of_few_weights(rng, bits, draw)
+        X = random_samples(rng, network.inputs, rows)
+        made = KernelNetwork.of(network, level=level, least_sliced=1)
+        assert made.slices is not None
+        wanted = network.scores(X)
+        assert np.array_equal(made.scores(X), wanted)
+        assert np.array_equal(made.leading(X), wanted.argmax(1))
+
+
+@NEEDS_KERNELS
+def test_slices_of_any_number_of_samples(level):
+    rng = np.random.default_rng(2)
+    network = of_few_weights(rng, 2, few)
+    X = random_samples(rng, network.inputs, 600)
+    wanted = network.scores(X)
+    for least in (1, 100):
+        made = KernelNetwork.of(network, level=level, least_sliced=least)
+        for rows in range(1, 601):
+            assert np.array_equal(made.scores(X[:rows]), wanted[:rows])
+            assert np.array_equal(made.leading(X[:rows]), wanted[:rows].argmax(1))
+
+
+@NEEDS_KERNELS
+def test_the_first_of_several_leading_classes(level):
+    """Scores of few different values: most samples have several classes that lead."""
+    rng = np.random.default_rng(5)
+    network = dense(rng, [64, 33, 20], few)
+    network = replace(
+        network,
+        stages=[
+            *network.stages[:-1],
+            replace(network.stages[-1], thresholds=np.zeros(20, np.int32)),
+        ],
+    )
+    X = random_samples(rng, network.inputs, 300)
+    wanted = network.scores(X)
+    assert ((wanted == wanted.max(1, keepdims=True)).sum(1) > 1).mean() > 0.3
+    made = KernelNetwork.of(network, level=level, least_sliced=1)
+    assert np.array_equal(made.leading(X), wanted.argmax(1))
+
+
+@pytest.mark.parametrize("weights", [np.arange(-128, 128), np.array([-128]), np.zeros(1, int)])
+def test_digits_of_weights(weights):
+    """Their sum is the weight, and of two in turn one is 0."""
+    digits = slices._digits(weights[None])[:, 0]
+    assert np.isin(digits, (-1, 0, 1)).all()
+    assert not (digits[1:] & digits[:-1] & 1).any()
+    values = 2 ** np.arange(len(digits))[::-1]
+    assert np.array_equal(values @ digits, weights)
+
+
+@NEEDS_KERNELS
+def test_slices_of_numbers(level):
+    """Inputs that are no bytes become bytes first."""
+    rng = np.random.default_rng(3)
+    network = of_few_weights(rng, 8, few)
+    n = network.inputs.n_taken
+    low, rate = rng.normal(0, 3, n).astype(np.float32), np.full(n, 20, np.float32)
+    network = replace(network, inputs=replace(network.inputs, low=low, rate=rate))
+    X = random_samples(rng, network.inputs, 300)
+    made = KernelNetwork.of(network, level=level, least_sliced=1)
+    assert np.array_equal(made.scores(X), network.scores(X))
+
+
+@NEEDS_KERNELS
+def test_what_has_slices():
+    """Few weights of -1 and 1 in all hidden layers, if that is ever faster."""
+    rng = np.random.default_rng(4)
+    of = slices.Slices.of
+    sparse = dense(rng, [784, 384, 64, 10], few)
+    assert of(replace(sparse, inputs=Inputs(784, bits=2)), 2).least < ROWS
+    assert of(dense(rng, [784, 384, 64, 10], binary), 2) is None
+    assert of(dense(rng, [784, 384, 64, 10], binary), 2, 1) is not None
+    assert of(dense(rng, [784, 384, 64, 10], normal), 2, 1) is None
+    assert of(dense(rng, [70_000, 2, 2], few), 2, 1) is None
+    assert of(dense(rng, [2100, 2, 2], binary), 2, 1) is None  # sums of 20 bits
+    assert of(dense(rng, [33, 5], few), 2, 1) is None
+    assert of(convolutional(rng, 3, few), 2, 1) is None
