@@ -19,7 +19,7 @@
 #define WITH_AVX2 __attribute__((target("avx2,popcnt")))
 #define WITH_AVX512                                                                \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi," \
-                          "avx512vbmi2,avx512vpopcntdq,popcnt")))
+                          "avx512vbmi2,avx512vpopcntdq,gfni,popcnt")))
 
 enum { PLAIN, AVX2, AVX512 };
 
@@ -32,7 +32,8 @@ int best_level(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
-        __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vpopcntdq"))
+        __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vpopcntdq") &&
+        __builtin_cpu_supports("gfni"))
         return AVX512;
     return AVX2;
 }

@@ -115,21 +115,8 @@ static WITH_AVX2 void find_bits_avx2(struct block block, int first, int bits, ui
     }
 }
 
-static WITH_AVX512 void find_bits_avx512(struct block block, int first, int bits,
-                                         uint64_t rows[][64])
-{
-    const __mmask64 some = block.left < 64 ? (1ull << block.left) - 1 : ~0ull;
-    int s, j;
-    for (s = 0; s < block.samples; s++) {
-        const __m512i bytes = _mm512_maskz_loadu_epi8(some, block.in + s * block.stride);
-        for (j = 0; j < bits; j++)
-            rows[j][at(s)] =
-                _mm512_test_epi8_mask(bytes, _mm512_set1_epi8((char)(1 << (first + j))));
-    }
-}
-
 /* Slice the inputs of samples: the words of 64 samples and 64 features at a time. */
-static void slice(const struct network *network, const uint8_t *in, int samples, uint8_t *to)
+static void slice_words(const struct network *network, const uint8_t *in, int samples, uint8_t *to)
 {
     const struct slices *const layer = network->slices;
     const int level = network->level, planes = layer->planes, words = planes * SLICE_WORDS;
@@ -145,8 +132,8 @@ static void slice(const struct network *network, const uint8_t *in, int samples,
             block.samples = left < 0 ? 0 : left < 64 ? left : 64;
             if (block.samples < 64 || network->bits < planes * layer->steps)
                 memset(rows, 0, sizeof rows);
-            (level == AVX512 ? find_bits_avx512 : level == AVX2 ? find_bits_avx2 : find_bits_plain)(
-                block, network->shift, network->bits, rows);
+            (level == PLAIN ? find_bits_plain : find_bits_avx2)(block, network->shift,
+                                                                network->bits, rows);
             for (bit = 0; bit < planes * layer->steps; bit++) {
                 uint64_t *const plane =
                     (uint64_t *)(to + bit / planes * (ptrdiff_t)layer->bytes) +
@@ -161,6 +148,165 @@ static void slice(const struct network *network, const uint8_t *in, int samples,
             }
         }
     }
+}
+
+/* Transpose bytes: eight vectors, of which each is a row, become pairs of columns of a lane. */
+INLINE WITH_AVX512 void turn_bytes(__m512i *x)
+{
+    __m512i a[8], b[8];
+    int k;
+#pragma GCC unroll 4
+    for (k = 0; k < 8; k += 2) {
+        a[k] = _mm512_unpacklo_epi8(x[k], x[k + 1]);
+        a[k + 1] = _mm512_unpackhi_epi8(x[k], x[k + 1]);
+    }
+#pragma GCC unroll 4
+    for (k = 0; k < 4; k++) {
+        const int from = k / 2 * 4 + k % 2;
+        b[2 * k] = _mm512_unpacklo_epi16(a[from], a[from + 2]);
+        b[2 * k + 1] = _mm512_unpackhi_epi16(a[from], a[from + 2]);
+    }
+#pragma GCC unroll 4
+    for (k = 0; k < 4; k++) {
+        x[2 * k] = _mm512_unpacklo_epi32(b[k], b[k + 4]);
+        x[2 * k + 1] = _mm512_unpackhi_epi32(b[k], b[k + 4]);
+    }
+}
+
+/* Some blocks of 64 features, whose bits in use fill the bytes of a vector: those of block 0 are the
+ * highest. A bit that no block uses has nowhere to go. */
+struct pack {
+    const uint8_t *in[8];
+    __mmask64 some[8]; /* the features of a block that are there */
+    uint8_t *to[8];    /* by bit */
+    int left[8];       /* features, by bit */
+};
+
+/* The bytes of a sample, of blocks whose upper ``width`` bits are in use. */
+INLINE WITH_AVX512 __m512i packed(const int width, const struct pack *pack, ptrdiff_t at)
+{
+    const __m512i low = _mm512_set1_epi8((char)((1 << (8 - width)) - 1));
+    int k = 8 / width - 1;
+    __m512i bytes = _mm512_maskz_loadu_epi8(pack->some[k], pack->in[k] + at);
+#pragma GCC unroll 8
+    while (k--) {
+        const __m512i above = _mm512_maskz_loadu_epi8(pack->some[k], pack->in[k] + at);
+        bytes = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(bytes, width), above, 0xCA);
+    }
+    return bytes;
+}
+
+/* Bits of eight samples: by sample of a byte, plane, and feature of a vector. */
+INLINE WITH_AVX512 void bits_of_eight(const int width, const struct pack *pack, ptrdiff_t stride,
+                                      int first, int samples, __m512i *to)
+{
+    const __m512i identity = _mm512_set1_epi64((long long)0x8040201008040201);
+    int k;
+#pragma GCC unroll 8
+    for (k = 0; k < 8; k++) { /* an affine map reverses the order of rows */
+        const int s = first + 7 - k;
+        to[k] = s < samples ? packed(width, pack, s * stride) : _mm512_setzero_si512();
+    }
+    turn_bytes(to);
+#pragma GCC unroll 8
+    for (k = 0; k < 8; k++)
+        to[k] = _mm512_gf2p8affine_epi64_epi8(identity, to[k], 0);
+}
+
+/* Write the slices of two bits of four features each, from the words of four times 64 samples. */
+INLINE WITH_AVX512 void write_slices(const struct pack *pack, const __m512i *words, ptrdiff_t apart,
+                                     int bit, int first)
+{
+    const __m512i lower = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i upper = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    int h, lane;
+#pragma GCC unroll 2
+    for (h = 0; h < 2; h++) {
+        const __m512i a = h ? _mm512_unpackhi_epi64(words[0], words[8])
+                            : _mm512_unpacklo_epi64(words[0], words[8]);
+        const __m512i b = h ? _mm512_unpackhi_epi64(words[16], words[24])
+                            : _mm512_unpacklo_epi64(words[16], words[24]);
+        const __m512i half[2] = {_mm512_permutex2var_epi64(a, lower, b),
+                                 _mm512_permutex2var_epi64(a, upper, b)};
+        uint8_t *const to = pack->to[bit + h];
+        const int left = pack->left[bit + h] - first;
+        if (!to)
+            continue;
+#pragma GCC unroll 4
+        for (lane = 0; lane < 4 && 16 * lane < left; lane++) {
+            const __m512i some = half[lane / 2];
+            const __m256i slice =
+                lane % 2 ? _mm512_extracti64x4_epi64(some, 1) : _mm512_castsi512_si256(some);
+            _mm256_storeu_si256((__m256i *)(to + (16 * lane + first) * apart), slice);
+        }
+    }
+}
+
+INLINE WITH_AVX512 void slice_pack(const int width, const struct pack *pack, ptrdiff_t stride,
+                                   int samples, ptrdiff_t apart)
+{
+    __m512i turned[4 * 8][8], words[4 * 8];
+    int group, v, w;
+    for (group = 0; group < 4 * 8; group++)
+        bits_of_eight(width, pack, stride, 8 * group, samples, turned[group]);
+    for (v = 0; v < 8; v++) {
+        for (group = 0; group < 4 * 8; group++)
+            words[group] = turned[group][v];
+#pragma GCC unroll 4
+        for (w = 0; w < 4; w++)
+            turn_bytes(words + 8 * w);
+        for (w = 0; w < 8; w++) /* pairs of columns: bits of the features 2 v, then 2 v + 1 */
+            write_slices(pack, words + w, apart, w % 4 * 2, 2 * v + w / 4);
+    }
+}
+
+/* The same as slice_words, for features whose upper bits are in use. */
+static WITH_AVX512 void slice_avx512(const struct network *network, const uint8_t *in, int samples,
+                                     uint8_t *to)
+{
+    const struct slices *const layer = network->slices;
+    const int bits = network->bits, width = bits > 4 ? 8 : bits > 2 ? 4 : bits;
+    const ptrdiff_t apart = 8 * (ptrdiff_t)(layer->planes * SLICE_WORDS), stride = network->features;
+    int k = 0, block, plane;
+    if (layer->planes * layer->steps > bits) /* the highest plane is 0 */
+        memset(to + (layer->steps - 1) * (ptrdiff_t)layer->bytes, 0, layer->bytes);
+    while (k < network->features) {
+        struct pack pack = {{0}, {0}, {0}, {0}};
+        for (block = 0; k < network->features && block < 8 / width; k += 64) {
+            const int left = network->features - k < 64 ? network->features - k : 64;
+            if (network->taken && !network->taken[k / 64])
+                continue;
+            pack.in[block] = in + k;
+            pack.some[block] = left < 64 ? (1ull << left) - 1 : ~0ull;
+            for (plane = 0; plane < bits; plane++) {
+                const int bit = 8 - width * block - bits + plane;
+                uint8_t *const step = to + plane / layer->planes * (ptrdiff_t)layer->bytes;
+                pack.left[bit] = left;
+                pack.to[bit] = step + k * apart + plane % layer->planes * SLICE_WORDS * 8;
+            }
+            block++;
+        }
+        for (; block < 8 / width; block++)
+            pack.in[block] = in; /* of which nothing is loaded */
+        switch (width) {
+        case 1: slice_pack(1, &pack, stride, samples, apart); break;
+        case 2: slice_pack(2, &pack, stride, samples, apart); break;
+        case 4: slice_pack(4, &pack, stride, samples, apart); break;
+        default: slice_pack(8, &pack, stride, samples, apart);
+        }
+    }
+}
+
+/* Slice the inputs of samples; the slice after those of a step is 0. */
+static void slice(const struct network *network, const uint8_t *in, int samples, uint8_t *to)
+{
+    const struct slices *const layer = network->slices;
+    const int words = layer->planes * SLICE_WORDS;
+    int k;
+    if (network->level == AVX512 && network->bits + network->shift == 8)
+        slice_avx512(network, in, samples, to);
+    else
+        slice_words(network, in, samples, to);
     for (k = 1; k <= layer->steps; k++)
         memset(to + k * (ptrdiff_t)layer->bytes - 8 * words, 0, 8 * words);
 }
