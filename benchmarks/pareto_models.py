@@ -21,6 +21,7 @@ from zeroone.data.registry import REGISTRY
 HELD_OUT = 0.1
 FORMS = {  # of ours: units and thresholds of each hidden layer; the share of weights other than 0
     "24x8-24x4": 0.2,
+    "32x8-32x4": 0.2,
     "48x8-32x8": 0.15,
     "64x8-48x4": 0.15,
     "96x8-48x8": 0.15,

@@ -34,7 +34,7 @@ class Costs:
     product_of_bits: float
 
 
-WITH_AVX512 = Costs(4000, 4, 0.45, 10, 80, 2e-3, 0.75e-3)
+WITH_AVX512 = Costs(5000, 1.7, 0.45, 10, 80, 2e-3, 0.75e-3)
 WITH_AVX2 = Costs(5000, 5, 0.6, 18, 400, 4e-3, 1.5e-3)
 
 
