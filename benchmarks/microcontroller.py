@@ -32,18 +32,12 @@ from zeroone.commands.console import print_table
 from zeroone.deploy import IntegerNetwork
 from zeroone.deploy.exporters.c import size_of, write_c
 
-OURS: dict[str, dict[str, Any]] = {
-    "256-64": {"hidden": (256, 64)},
-    "384-128": {"hidden": (384, 128)},
-    "512-128": {"hidden": (512, 128)},
-    "512-128, half": {"hidden": (512, 128), "keep": 0.5},
-    "600-200, half": {"hidden": (600, 200), "keep": 0.5},
-    "640-128, half": {"hidden": (640, 128), "keep": 0.5},
-    "640-256, half": {"hidden": (640, 256), "keep": 0.5},
-    "768-128, half": {"hidden": (768, 128), "keep": 0.5},
-    "768-256, 0.35": {"hidden": (768, 256), "keep": 0.35},
-    "1000-500, a quarter": {"hidden": (1000, 500), "keep": 0.25},
-    "1500-500, a quarter": {"hidden": (1500, 500), "keep": 0.25},
+OURS = {  # units and thresholds of each hidden layer; the share of weights other than 0
+    "96x8-48x8": 0.3,
+    "128x4-64x4": 0.25,
+    "128x8-64x4": 0.15,
+    "128x8-64x8": 0.2,
+    "160x8-64x8": 0.2,
 }
 LEVELS = ("-Os", "-O2")
 CALIBRATION = 2000  # training images that show how large activations become
@@ -55,12 +49,7 @@ Scores = Callable[[NDArray[np.uint8]], NDArray[Any]]
 def our_network(name: str, data: models.Data, folder: Path, epochs: int) -> IntegerNetwork:
     path = folder / f"ternary {name}.safetensors"
     if not path.is_file():
-        options = {
-            "weights": "ternary",
-            "move": models.SETTINGS["move"],
-            "epochs": epochs,
-            **OURS[name],
-        }
+        options = models.our_form(name, OURS[name]) | {"epochs": epochs}
         network = train(data.fitted.X, data.fitted.y, TrainSettings.from_options(**options)).network
         path.parent.mkdir(parents=True, exist_ok=True)
         IntegerModel(quantise(network)).save(path)
@@ -128,7 +117,7 @@ def main() -> None:
     for name, network in networks.items():
         held_out = error(network.scores, data.held_out)
         flash = size_of(network).flash
-        record["tried"][name] = {"settings": OURS[name], "held_out": held_out, "flash": flash}
+        record["tried"][name] = {"density": OURS[name], "held_out": held_out, "flash": flash}
     good = [name for name, one in record["tried"].items() if one["held_out"] <= limit]
     best = min(good, key=lambda name: record["tried"][name]["flash"])
     ours = networks[best]

@@ -66,17 +66,16 @@ class Data:
         return Data(Part(X[many], y[many]), Part(X[few], y[few]), test)
 
 
+def our_form(name: str, density: float) -> dict[str, Any]:
+    """Return the settings of one of our networks; '16x8-8x4' has 16 units of 8 thresholds first."""
+    hidden = tuple(layer.replace("x", ":bits") for layer in name.split("-"))
+    return SETTINGS | {"hidden": hidden, "density": density}
+
+
 def our_forms(data: str) -> dict[str, dict[str, Any]]:
     """Return the settings of our networks by name."""
-    return {
-        name: SETTINGS
-        | {
-            "hidden": tuple(layer.replace("x", ":bits") for layer in name.split("-")),
-            "density": density,
-            "input_bits": INPUT_BITS[data],
-        }
-        for name, density in FORMS.items()
-    }
+    bits = {"input_bits": INPUT_BITS[data]}
+    return {name: our_form(name, density) | bits for name, density in FORMS.items()}
 
 
 def our_model(name: str, form: dict[str, Any], data: Data, folder: Path, epochs: int) -> Path:

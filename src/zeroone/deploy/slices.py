@@ -12,13 +12,25 @@ from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
 SLICE = ROWS // 8  # bytes of a plane of all samples
 COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
 MOST_INPUTS = MOST_CLASSES = 2**16
-DIGITS = 8  # of -1, 0 and 1, that a weight of the last layer may take
 UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
 NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes", "digits")
 ARRAYS = ("all", "places", "gaps")
 SLICES = np.dtype(  # struct slices
     [*((name, "u8") for name in ARRAYS), *((name, "i4") for name in NUMBERS)], align=True
 )
+
+
+def _digits() -> NDArray[np.int8]:
+    """Write int8 in 8 digits of -1, 0 and 1, the highest first: of two in turn one is 0."""
+    left, found = np.arange(256, dtype=np.uint8).view(np.int8).astype(int), []
+    for _ in range(8):
+        digit = np.where(left % 2, 2 - left % 4, 0)
+        found.append(digit)
+        left = (left - digit) // 2
+    return np.array(found[::-1], np.int8)
+
+
+DIGITS = _digits()  # by digit, and weight as uint8
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,8 @@ def _worth(network: IntegerNetwork, level: int) -> int:
     cost, inputs = WITH_AVX512 if level == AVX512 else WITH_AVX2, network.inputs
     sizes = [stage.main.weights.size for stage in network.stages[:-1]]
     added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
-    digits = np.count_nonzero(_digits(network.stages[-1].main.weights.astype(np.int64)))
+    last = network.stages[-1].main.weights.view(np.uint8)
+    digits = int(np.count_nonzero(DIGITS, axis=0)[last].sum())
     further = sum(s.thresholds.size - s.main.n_out for s in network.stages[:-1])
     steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
     slices = cost.start + cost.bit * inputs.bits * inputs.n_features
@@ -172,18 +185,8 @@ def _last(stage: Stage, columns: NDArray[np.int64], n: int) -> _Lists:
     bits = _bits_of(2 * int(max(-least.min(), most.max(), 0)))  # of a difference
     if bits > COUNTERS[-1] or len(W) > MOST_CLASSES:
         return _Lists(np.zeros((1, len(columns)), np.int8), columns, n)
-    digits = _digits(W)
+    digits = DIGITS[:, stage.main.weights.view(np.uint8)]
+    digits = digits[int(digits.any(axis=(1, 2)).argmax()) :]  # from the first in use
     lists = _Lists(digits.transpose(1, 0, 2).reshape(-1, W.shape[1]), columns, n)
     lists.units["limit"][:: len(digits)] = -offsets
     return lists.describe(units=len(W), bits=bits, each=1, steps=len(digits), planes=1, digits=1)
-
-
-def _digits(W: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Write int8 numbers in digits of -1, 0 and 1, the highest first; no two in turn are not 0."""
-    found = []
-    for _ in range(DIGITS):
-        digit = np.where(W % 2, 2 - W % 4, 0)
-        found.append(digit)
-        W = (W - digit) // 2
-    used = [k for k, digit in enumerate(found) if digit.any()]
-    return np.stack(found[max(used, default=0) :: -1])
