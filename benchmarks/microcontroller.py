@@ -119,6 +119,8 @@ def main() -> None:
         flash = size_of(network).flash
         record["tried"][name] = {"density": OURS[name], "held_out": held_out, "flash": flash}
     good = [name for name, one in record["tried"].items() if one["held_out"] <= limit]
+    if not good:
+        raise SystemExit(f"none of ours has the {limit:.2%} of the ReLU network on held-out images")
     best = min(good, key=lambda name: record["tried"][name]["flash"])
     ours = networks[best]
     units = "-".join(str(m.n_out) for m in ours.maps)
