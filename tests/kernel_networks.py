@@ -60,12 +60,16 @@ def of_few_weights(rng, bits, draw):
         limits = rng.normal(0, 0.3 * largest * np.sqrt(n_in), (each, n_out)).astype(np.int32)
         stages.append(Stage(main, np.sort(limits, axis=0).ravel()))
         n_in, largest = each * n_out, 1
-    classes = int(rng.choice([1, 5, 17]))
+    classes = int(rng.choice([1, 5, 17, 257]))
     wide = rng.integers(-128, 128, (classes, n_in)) // rng.choice([1, 16, 128], (classes, 1))
     offsets = (rng.integers(-50, 50, classes) * rng.choice([1, 10**6])).astype(np.int32)
     stages.append(Stage(Map(wide.astype(np.int8), (n_in,)), offsets))
-    n_features = widths[0] + int(rng.integers(0, 70))
-    taken = np.sort(rng.choice(n_features, widths[0], replace=False))
+    # Whole blocks of 64 features are out of use where those in use follow each other.
+    n_features = widths[0] + int(rng.choice([0, 1, 65, 500]))
+    start = int(rng.integers(0, n_features - widths[0] + 1))
+    taken = np.arange(start, start + widths[0])
+    if rng.random() < 0.5:
+        taken = np.sort(rng.choice(n_features, widths[0], replace=False))
     inputs = Inputs(n_features, None if n_features == widths[0] else taken, bits=bits)
     return IntegerNetwork(inputs, stages, list(range(classes)), SoftmaxCE())
 

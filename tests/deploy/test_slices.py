@@ -7,10 +7,11 @@ import pytest
 
 from integer_networks import random_samples
 from kernel_networks import binary, convolutional, dense, few, normal, of_few_weights, ternary
-from zeroone.deploy import slices
+from zeroone.deploy import IntegerNetwork, slices
 from zeroone.deploy.build import ROWS, kernels
-from zeroone.deploy.integer_form import Inputs
+from zeroone.deploy.integer_form import Inputs, Map, Stage
 from zeroone.deploy.kernel import KernelNetwork
+from zeroone.nn.heads import SoftmaxCE
 
 NEEDS_KERNELS = pytest.mark.skipif(kernels().library is None, reason=kernels().why_not)
 
@@ -29,6 +30,43 @@ def test_slices(draw, bits, level):
         wanted = network.scores(X)
         assert np.array_equal(made.scores(X), wanted)
         assert np.array_equal(made.leading(X), wanted.argmax(1))
+        assert made.leading_one(X[0].tobytes()) == wanted[0].argmax()
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("bits", [1, 8])
+@pytest.mark.parametrize("n", [126, 127, 128, 129, 2056])
+def test_counters_at_their_bounds(n, bits, level):
+    """All weights have one sign, all inputs are 0 or as large as they can be."""
+    largest = 2**bits - 1
+    for sign in (-1, 1):
+        main = Map(np.full((3, n), sign, np.int8), (n,))
+        ends = np.sort([sign * largest * n, 0, sign * largest * n - 1])
+        limits = np.repeat(ends, 3).astype(np.int32)
+        last = Map(np.arange(-9, 9).reshape(2, 9).astype(np.int8), (9,))
+        stages = [Stage(main, limits), Stage(last, np.zeros(2, np.int32))]
+        network = IntegerNetwork(Inputs(n, bits=bits), stages, [0, 1], SoftmaxCE())
+        X = np.array([[0], [255]], np.uint8) * np.ones(n, np.uint8)
+        made = KernelNetwork.of(network, level=level, least_sliced=1)
+        assert made.slices is not None
+        assert np.array_equal(made.scores(X), network.scores(X))
+        assert np.array_equal(made.leading(X), network.scores(X).argmax(1))
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("offset", [2**18 - 128, 2**18 - 127, 2**18, 2**31 - 200])
+def test_scores_at_the_bounds_of_counters(offset, level):
+    """Beyond 2**18, differences of scores need more than 20 bits."""
+    first = Map(np.array([[1], [-1]], np.int8), (1,))
+    last = Map(np.array([[127, 0], [0, -128]], np.int8), (2,))
+    offsets = np.array([offset, -offset], np.int32)
+    stages = [Stage(first, np.array([3, -9], np.int32)), Stage(last, offsets)]
+    X = np.arange(256, dtype=np.uint8)[:, None]
+    for order in (slice(None), slice(None, None, -1)):
+        turned = Stage(replace(last, weights=last.weights[order]), offsets[order])
+        network = IntegerNetwork(Inputs(1), [stages[0], turned], [0, 1], SoftmaxCE())
+        made = KernelNetwork.of(network, level=level, least_sliced=1)
+        assert np.array_equal(made.leading(X), network.scores(X).argmax(1))
 
 
 @NEEDS_KERNELS
@@ -95,6 +133,7 @@ def test_what_has_slices():
     assert of(dense(rng, [784, 384, 64, 10], binary), 2) is None
     assert of(dense(rng, [784, 384, 64, 10], binary), 2, 1) is not None
     assert of(dense(rng, [784, 384, 64, 10], normal), 2, 1) is None
+    assert of(replace(dense(rng, [784, 256, 1000], few), inputs=Inputs(784, bits=2)), 2).least < 99
     assert of(dense(rng, [70_000, 2, 2], few), 2, 1) is None
     assert of(dense(rng, [2100, 2, 2], binary), 2, 1) is None  # sums of 20 bits
     assert of(dense(rng, [33, 5], few), 2, 1) is None

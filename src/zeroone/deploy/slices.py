@@ -12,8 +12,9 @@ from zeroone.deploy.integer_form import IntegerNetwork, Stage, weight_bits
 SLICE = ROWS // 8  # bytes of a plane of all samples
 COUNTERS = (8, 10, 12, 16, 20)  # bits that a counter may have
 MOST_INPUTS = MOST_CLASSES = 2**16
+MOST_OF_LAST = 2**20  # weights of a last layer whose digits are listed
 UNITS = np.dtype([(name, "i4") for name in ("below", "above", "limit", "number")])  # struct unit
-NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes", "digits")
+NUMBERS = ("units", "bits", "each", "apart", "steps", "bytes", "planes", "by_digit")
 ARRAYS = ("all", "places", "gaps")
 SLICES = np.dtype(  # struct slices
     [*((name, "u8") for name in ARRAYS), *((name, "i4") for name in NUMBERS)], align=True
@@ -44,10 +45,11 @@ class Costs:
     sample: float  # of a sample in rows
     product: float  # of a byte and a weight in rows
     product_of_bits: float
+    product_of_last: float  # of a bit and a weight of the last layer in rows, and of its label
 
 
-WITH_AVX512 = Costs(5000, 1.7, 0.45, 10, 80, 2e-3, 0.75e-3)
-WITH_AVX2 = Costs(5000, 5, 0.6, 18, 400, 4e-3, 1.5e-3)
+WITH_AVX512 = Costs(5000, 1.7, 0.45, 10, 80, 2e-3, 0.75e-3, 7e-3)
+WITH_AVX2 = Costs(5000, 5, 0.6, 18, 400, 4e-3, 1.5e-3, 1e-2)
 
 
 class Slices:
@@ -120,13 +122,14 @@ def _worth(network: IntegerNetwork, level: int) -> int:
     sizes = [stage.main.weights.size for stage in network.stages[:-1]]
     added = [int(np.count_nonzero(stage.main.weights)) for stage in network.stages[:-1]]
     last = network.stages[-1].main.weights.view(np.uint8)
-    digits = int(np.count_nonzero(DIGITS, axis=0)[last].sum())
+    digits = int(np.count_nonzero(DIGITS, axis=0).astype(np.uint8)[last].sum(dtype=np.int64))
     further = sum(s.thresholds.size - s.main.n_out for s in network.stages[:-1])
     steps = -(-inputs.bits // 2) if level == AVX512 else inputs.bits
     slices = cost.start + cost.bit * inputs.bits * inputs.n_features
     slices += cost.weight * (steps * added[0] + sum(added[1:]) + digits)
     slices += cost.limit * further
     row = cost.sample + cost.product * sizes[0] + cost.product_of_bits * sum(sizes[1:])
+    row += cost.product_of_last * last.size
     return int(slices / row) + 1
 
 
@@ -139,13 +142,16 @@ class _Lists:
     def __init__(
         self, W: NDArray[Any], columns: NDArray[np.int64], n: int, planes: int = 1
     ) -> None:
-        self.units, lists = np.zeros(len(W), UNITS), []
-        for unit, row in zip(self.units, W, strict=True):
-            for name, sign in (("below", -1), ("above", 1)):
-                some = columns[row == sign]
-                lists.append(np.pad(some, (0, -len(some) % 4), constant_values=n))
-                unit[name] = len(lists[-1])
-        self.places = np.concatenate(lists).astype(np.uint32) * np.uint32(SLICE * planes)
+        self.units = np.zeros(len(W), UNITS)
+        signs = np.stack([W < 0, W > 0], axis=1).reshape(-1, W.shape[1])  # two lists a row
+        counts = np.count_nonzero(signs, axis=1)
+        lengths = (counts + 3) // 4 * 4
+        which, column = np.nonzero(signs)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = np.full(lengths.sum(), n)
+        places[(np.cumsum(lengths) - lengths)[which] + within] = columns[column]
+        self.places = places.astype(np.uint32) * np.uint32(SLICE * planes)
+        self.units["below"], self.units["above"] = lengths[::2], lengths[1::2]
         self.gaps = np.empty((len(W), 0), np.int32)
         self._numbers: tuple[int, ...] = (0,) * len(NUMBERS)
 
@@ -179,14 +185,15 @@ def _hidden(stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes:
 
 
 def _last(stage: Stage, columns: NDArray[np.int64], n: int) -> _Lists:
-    """List the digits of the weights; without units if their sums may exceed counters."""
+    """List the digits of the weights; without units if they are many or exceed counters."""
     W, offsets = stage.main.weights.astype(np.int64), stage.thresholds.astype(np.int64)
     least, most = offsets + W.clip(max=0).sum(1), offsets + W.clip(min=0).sum(1)
     bits = _bits_of(2 * int(max(-least.min(), most.max(), 0)))  # of a difference
-    if bits > COUNTERS[-1] or len(W) > MOST_CLASSES:
+    if bits > COUNTERS[-1] or len(W) > MOST_CLASSES or W.size > MOST_OF_LAST:
         return _Lists(np.zeros((1, len(columns)), np.int8), columns, n)
     digits = DIGITS[:, stage.main.weights.view(np.uint8)]
-    digits = digits[int(digits.any(axis=(1, 2)).argmax()) :]  # from the first in use
+    used = np.flatnonzero(digits.any(axis=(1, 2)))
+    digits = digits[used[0] if len(used) else -1 :]
     lists = _Lists(digits.transpose(1, 0, 2).reshape(-1, W.shape[1]), columns, n)
     lists.units["limit"][:: len(digits)] = -offsets
-    return lists.describe(units=len(W), bits=bits, each=1, steps=len(digits), planes=1, digits=1)
+    return lists.describe(units=len(W), bits=bits, each=1, steps=len(digits), planes=1, by_digit=1)

@@ -58,7 +58,7 @@ struct layer {
 struct network { /* as NETWORK in kernel.py */
     const struct layer *layers;
     const uint64_t *taken;       /* a bit for each feature, 1 if it is in use; or 0 if all are */
-    const struct slices *slices; /* of the hidden layers, for many samples; or 0 */
+    const struct slices *slices; /* of all layers, for many samples; or 0 */
     int32_t n_layers, level, features, inputs; /* inputs: the features in use */
     int32_t classes;
     int32_t most;         /* samples at a time, at most ROWS */

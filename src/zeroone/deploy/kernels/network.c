@@ -29,7 +29,7 @@ INLINE ptrdiff_t sample_bytes(const struct layer *layer)
     return (ptrdiff_t)pooled * halves(layer) * 2;
 }
 
-/* The slices that a layer writes; one that is 0 follows. */
+/* The slices that a hidden layer writes; one that is 0 follows. */
 INLINE ptrdiff_t slices_of(const struct slices *layer)
 {
     return (ptrdiff_t)layer->each * layer->apart;
@@ -267,9 +267,10 @@ static int run_slices(const struct network *network, const uint8_t *in, int samp
     }
     if (labels && classes->units) {
         plane bits[MOST_OF_LABEL] = {{0}};
-        (network->level == AVX512 ? lead_avx512 : network->level == AVX2 ? lead_avx2 : lead_plain)(
+        (network->level == AVX512 ? labels_avx512 : network->level == AVX2 ? labels_avx2
+                                                                           : labels_plain)(
             classes, from, bits);
-        number(bits, network->classes, samples, labels);
+        write_labels(bits, network->classes, samples, labels);
         return 1;
     }
     unslice(network->level, (const uint64_t *)from, (int)all, last->inputs, samples,

@@ -1,20 +1,25 @@
-/* Many samples of a dense network with few weights of -1 and 1, a bit of all samples at a time.
+/* Many samples of a dense network, a bit of all samples at a time; hidden layers have few weights,
+ * of -1 and 1.
  *
  * Bit s of a slice belongs to sample s of ROWS. An input of b bits has b planes, a slice each; a
- * unit has one. A counter is an array of slices, its lowest bits first. So a full adder of a few
- * logical operations adds an input to all samples at once, whatever the other weights are, and
- * weights of 0 cost nothing. Trees of adders pass a carry on for each 16 inputs (Harley and Seal).
+ * unit has one for each of its limits. A counter is an array of slices, its lowest bits first. So a
+ * full adder of a few logical operations adds an input to all samples at once, whatever the other
+ * weights are, and weights of 0 cost nothing. Trees of adders pass a carry on for each 16 inputs
+ * (Harley and Seal).
  *
  * A counter is the limit, plus the inputs of weight -1, less those of weight 1; the unit's bit is
- * its sign. In the last layer the class of the least counter leads: there, the planes are those of
- * the weights' digits of -1, 0 and 1, and each has lists of its own. Planes come from the highest down: the counter is doubled, or with two planes to a
+ * its sign. Planes come from the highest down: the counter is doubled, or with two planes to a
  * slice of twice the width multiplied by 4, and takes the limit's next bits. The bits of a unit's
  * further limits are the signs of the counter plus what these exceed the first one by.
+ *
+ * The last layer has int8 weights. Each of their digits, of -1, 0 and 1, has lists of its own, and
+ * all of them take the same slices. The class of the least counter leads.
  */
 typedef uint64_t plane __attribute__((vector_size(ROWS / 8)));
 typedef uint64_t pair __attribute__((vector_size(ROWS / 4)));
 
-enum { SLICE_WORDS = ROWS / 64, MOST_OF_COUNTER = 20, MOST_OF_LABEL = 16 }; /* words, bits, bits */
+/* Words of a slice; bits of counters and labels, as COUNTERS and MOST_CLASSES in slices.py allow. */
+enum { SLICE_WORDS = ROWS / 64, MOST_OF_COUNTER = 20, MOST_OF_LABEL = 16 };
 
 /* Lists of the places of a unit's weights of -1 and of 1, whose lengths are multiples of 4. */
 struct unit {
@@ -30,7 +35,7 @@ struct slices {
     int32_t each, apart;    /* limits of a unit; slices from those of one limit to the next */
     int32_t steps, bytes;   /* of planes, or pairs of planes; the bytes of each */
     int32_t planes;         /* of a slice: 1, or 2 in the first layer with AVX-512 */
-    int32_t digits;         /* whether planes are those of weights */
+    int32_t by_digit;       /* whether each step is a digit of the weights */
 };
 
 /* The slice at place k of a list: places are bytes from the first one. */
@@ -117,7 +122,7 @@ struct slices {
             add_##V(level, bits, 1, s, in, places + unit->below, unit->above);                     \
             if (!step--)                                                                           \
                 return;                                                                            \
-            if (layer->digits) {                                                                   \
+            if (layer->by_digit) {                                                                 \
                 places += unit->below + unit->above;                                               \
                 unit++;                                                                            \
             }                                                                                      \
@@ -189,8 +194,8 @@ INLINE WITH_AVX512 void count_pairs(const int bits, const struct slices *layer, 
 }
 
 /* Find the first of the classes whose counters are least: a slice for each bit of its number. */
-INLINE void lead(const int level, const int bits, const struct slices *layer, const uint8_t *in,
-                 plane *labels)
+INLINE void find_labels(const int level, const int bits, const struct slices *layer,
+                        const uint8_t *in, plane *labels)
 {
     const struct unit *unit = layer->all;
     const uint32_t *places = layer->places;
@@ -229,9 +234,9 @@ static void count_plain(const struct slices *layer, const uint8_t *in, plane *to
     count_planes(PLAIN, layer->bits, layer, in, to);
 }
 
-static void lead_plain(const struct slices *layer, const uint8_t *in, plane *labels)
+static void labels_plain(const struct slices *layer, const uint8_t *in, plane *labels)
 {
-    lead(PLAIN, layer->bits, layer, in, labels);
+    find_labels(PLAIN, layer->bits, layer, in, labels);
 }
 
 #define RUN(bits) count_planes(AVX2, bits, layer, in, to)
@@ -241,8 +246,8 @@ static WITH_AVX2 void count_avx2(const struct slices *layer, const uint8_t *in, 
 }
 #undef RUN
 
-#define RUN(bits) lead(AVX2, bits, layer, in, labels)
-static WITH_AVX2 void lead_avx2(const struct slices *layer, const uint8_t *in, plane *labels)
+#define RUN(bits) find_labels(AVX2, bits, layer, in, labels)
+static WITH_AVX2 void labels_avx2(const struct slices *layer, const uint8_t *in, plane *labels)
 {
     FOR_BITS(RUN)
 }
@@ -255,8 +260,8 @@ static WITH_AVX512 void count_avx512(const struct slices *layer, const uint8_t *
 }
 #undef RUN
 
-#define RUN(bits) lead(AVX512, bits, layer, in, labels)
-static WITH_AVX512 void lead_avx512(const struct slices *layer, const uint8_t *in, plane *labels)
+#define RUN(bits) find_labels(AVX512, bits, layer, in, labels)
+static WITH_AVX512 void labels_avx512(const struct slices *layer, const uint8_t *in, plane *labels)
 {
     FOR_BITS(RUN)
 }

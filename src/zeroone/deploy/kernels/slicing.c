@@ -119,7 +119,7 @@ static WITH_AVX2 void find_bits_avx2(struct block block, int first, int bits, ui
 static void slice_words(const struct network *network, const uint8_t *in, int samples, uint8_t *to)
 {
     const struct slices *const layer = network->slices;
-    const int level = network->level, planes = layer->planes, words = planes * SLICE_WORDS;
+    const int level = network->level;
     uint64_t rows[8][64] __attribute__((aligned(64)));
     int k, group, bit, s, j;
     for (k = 0; k < network->features; k += 64) {
@@ -130,21 +130,20 @@ static void slice_words(const struct network *network, const uint8_t *in, int sa
         for (group = 0; group < SLICE_WORDS; group++, block.in += 64 * block.stride) {
             const int left = samples - group * 64;
             block.samples = left < 0 ? 0 : left < 64 ? left : 64;
-            if (block.samples < 64 || network->bits < planes * layer->steps)
+            if (block.samples < 64)
                 memset(rows, 0, sizeof rows);
             (level == PLAIN ? find_bits_plain : find_bits_avx2)(block, network->shift,
                                                                 network->bits, rows);
-            for (bit = 0; bit < planes * layer->steps; bit++) {
-                uint64_t *const plane =
-                    (uint64_t *)(to + bit / planes * (ptrdiff_t)layer->bytes) +
-                    k * (ptrdiff_t)words + bit % planes * SLICE_WORDS + group;
+            for (bit = 0; bit < layer->steps; bit++) {
+                uint64_t *const plane = (uint64_t *)(to + bit * (ptrdiff_t)layer->bytes) +
+                                        k * (ptrdiff_t)SLICE_WORDS + group;
                 transpose(level, rows[bit]);
                 for (s = 0; s < block.left / 8; s++)
 #pragma GCC unroll 8
                     for (j = 0; j < 8; j++)
-                        plane[(8 * s + j) * (ptrdiff_t)words] = rows[bit][8 * j + s];
+                        plane[(8 * s + j) * (ptrdiff_t)SLICE_WORDS] = rows[bit][8 * j + s];
                 for (s *= 8; s < block.left; s++)
-                    plane[s * (ptrdiff_t)words] = rows[bit][at(s)];
+                    plane[s * (ptrdiff_t)SLICE_WORDS] = rows[bit][at(s)];
             }
         }
     }
@@ -173,8 +172,8 @@ INLINE WITH_AVX512 void turn_bytes(__m512i *x)
     }
 }
 
-/* Some blocks of 64 features, whose bits in use fill the bytes of a vector: those of block 0 are the
- * highest. A bit that no block uses has nowhere to go. */
+/* Some blocks of 64 features, whose bits in use fill the bytes of a vector: those of block 0 are
+ * the highest. A bit that no block uses has nowhere to go. */
 struct pack {
     const uint8_t *in[8];
     __mmask64 some[8]; /* the features of a block that are there */
@@ -260,13 +259,14 @@ INLINE WITH_AVX512 void slice_pack(const int width, const struct pack *pack, ptr
     }
 }
 
-/* The same as slice_words, for features whose upper bits are in use. */
+/* The same as slice_words, also for two planes to a slice. */
 static WITH_AVX512 void slice_avx512(const struct network *network, const uint8_t *in, int samples,
                                      uint8_t *to)
 {
     const struct slices *const layer = network->slices;
     const int bits = network->bits, width = bits > 4 ? 8 : bits > 2 ? 4 : bits;
-    const ptrdiff_t apart = 8 * (ptrdiff_t)(layer->planes * SLICE_WORDS), stride = network->features;
+    const ptrdiff_t apart = 8 * (ptrdiff_t)(layer->planes * SLICE_WORDS);
+    const ptrdiff_t stride = network->features;
     int k = 0, block, plane;
     if (layer->planes * layer->steps > bits) /* the highest plane is 0 */
         memset(to + (layer->steps - 1) * (ptrdiff_t)layer->bytes, 0, layer->bytes);
@@ -303,7 +303,7 @@ static void slice(const struct network *network, const uint8_t *in, int samples,
     const struct slices *const layer = network->slices;
     const int words = layer->planes * SLICE_WORDS;
     int k;
-    if (network->level == AVX512 && network->bits + network->shift == 8)
+    if (network->level == AVX512)
         slice_avx512(network, in, samples, to);
     else
         slice_words(network, in, samples, to);
@@ -331,7 +331,7 @@ static void unslice(int level, const uint64_t *slices, int units, int words, int
 }
 
 /* Turn slices of the bits of labels into numbers. */
-static void number(const plane *bits, int classes, int samples, int32_t *to)
+static void write_labels(const plane *bits, int classes, int samples, int32_t *to)
 {
     int s, k;
     for (s = 0; s < samples; s++)
