@@ -30,11 +30,12 @@ from zeroone.commands.checks import check_output
 from zeroone.commands.console import print_table
 from zeroone.deploy.integer_form import IntegerNetwork, weight_bits
 from zeroone.deploy.runtime import open_session
+from zeroone.utils.allocator import keep_freed_memory
 from zeroone.utils.checks import one_of
 from zeroone.utils.records import new_record, write_record
 
 BATCHES = (16, 256, 4096)
-SINGLES = 300  # calls of one sample in a turn
+SINGLES, IN_BATCHES = 300, 8192  # samples of a turn: in calls of one each, in batches
 Labels = Callable[[NDArray[np.uint8]], NDArray[Any]]
 
 
@@ -133,7 +134,7 @@ def time_all(calls: dict[str, Labels], X: NDArray[np.uint8], repeats: int) -> di
                 if repeat:
                     singles[name].append(1e6 * taken)
             for size in BATCHES:
-                rounds = max(1, 1024 // size)
+                rounds = max(1, IN_BATCHES // size)
                 begun = time.perf_counter()
                 for _ in range(rounds):
                     call(X[:size])
@@ -264,6 +265,7 @@ def bench_pareto(
     check_output(picture)
     one_of("data", data, ("mnist", "fashion-mnist"))
     torch.set_num_threads(1)
+    keep_freed_memory()
     settings = {"data": data, "epochs": epochs, "repeats": repeats}
     record = new_record("bench pareto", settings, seed=0) | {"kernels": describe_kernels()}
     folder = (models_dir or user_cache_path("zeroone") / "pareto") / f"{data} {epochs} epochs"

@@ -3,6 +3,8 @@
 Both learn from the same 90% of the training samples; what is chosen is chosen on the other 10%.
 """
 
+import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ FORMS = {  # of ours: units and thresholds of each hidden layer; the share of we
     "64x8-48x4": 0.15,
     "96x8-48x8": 0.15,
     "128x8-64x4": 0.15,
+    "160x8-64x4": 0.12,
+    "192x8-64x4": 0.1,
     "192x8-64x8": 0.12,
     "256x8-96x8": 0.1,
     "384x8-96x4": 0.06,
@@ -80,7 +84,8 @@ def our_forms(data: str) -> dict[str, dict[str, Any]]:
 
 def our_model(name: str, form: dict[str, Any], data: Data, folder: Path, epochs: int) -> Path:
     """Return the file of one of our networks in integers, trained now if it is not there."""
-    path = folder / f"{name} {form['density']}.safetensors"
+    digest = zlib.crc32(json.dumps(form).encode())
+    path = folder / f"{name} {digest:08x}.safetensors"
     if not path.is_file():
         options = form | {"epochs": epochs}
         settings = TrainSettings.from_options(**options)

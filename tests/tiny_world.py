@@ -162,7 +162,7 @@ def shrink_benchmarks(monkeypatch):
         "other_targets": {"DATA": {"diabetes": few_rows(other_targets.DATA["diabetes"])}},
         "small_data": {"SUITES": {"small": first(small_data.SUITES["small"], 2)}},
         "larger": {"ROWS": 64, "BATCH": 32},
-        "pareto": {"BATCHES": (16, 256), "SINGLES": 2, "user_cache_path": Path},
+        "pareto": {"BATCHES": (16, 256), "SINGLES": 2, "IN_BATCHES": 256, "user_cache_path": Path},
         "pareto_models": {
             "FORMS": first(pareto_models.FORMS, 2),
             "RELU": (4, 8),
