@@ -12,8 +12,7 @@ def keep_freed_memory() -> None:
 
     It returns arrays of more than 32 MB, such as a layer's bits of a batch of images. Fetching
     memory anew, page by page, takes a tenth of a training of convolutions. Memory between arrays in
-    use stays taken, too. This is a process's own choice: commands and benchmarks make it, the
-    library does not.
+    use stays taken, too. This is a process's own choice: commands make it, the library does not.
     """
     if platform.libc_ver()[0] != "glibc":
         return
