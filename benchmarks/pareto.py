@@ -232,7 +232,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
     for axis in axes[:, 0]:
         axis.set_xscale("log")
         axis.set_xticks([10, 30, 100, 300], labels=["10", "30", "100", "300"])
-    axes[0, 0].legend()
+    axes[0, 1].legend(loc="center")
     figure.tight_layout()
     figure.savefig(path, dpi=80)
 
