@@ -4,8 +4,9 @@
 
 Trains what is not in the folder --runs yet, on 90% of MNIST's training images. Of our networks,
 the one of the least flash is taken whose error on the other 10% is no larger than that of the ReLU
-network; test errors are for the report only. The ReLU network is plain C (``relu_int8``), once as
-TensorFlow Lite Micro's reference computes it, once by input and skipping those that are 0.
+network, or the best one if there is none; test errors are for the report only. The ReLU network is
+plain C (``relu_int8``), once as TensorFlow Lite Micro's reference computes it, once by input and
+skipping those that are 0.
 
 QEMU counts instructions, not cycles: it knows no wait states, and an instruction may take several
 cycles. ``no zeros`` is the same for images without bytes of 0, which all but the reference skip.
@@ -119,9 +120,8 @@ def main() -> None:
         flash = size_of(network).flash
         record["tried"][name] = {"density": OURS[name], "held_out": held_out, "flash": flash}
     good = [name for name, one in record["tried"].items() if one["held_out"] <= limit]
-    if not good:
-        raise SystemExit(f"none of ours has the {limit:.2%} of the ReLU network on held-out images")
-    best = min(good, key=lambda name: record["tried"][name]["flash"])
+    least = min(record["tried"], key=lambda name: record["tried"][name]["held_out"])
+    best = min(good or [least], key=lambda name: record["tried"][name]["flash"])
     ours = networks[best]
     units = "-".join(str(m.n_out) for m in ours.maps)
     both = {
