@@ -128,7 +128,7 @@ SUITES = {
     "rules": [rules()],
     "conv": [
         Spec(("mnist",), ("lenet",), ("bcd", "ste", "relu")),
-        # The best of 1e-3, 3e-3 and 1e-2 on a validation part (docs/notebook.md).
+        # For ReLU and STE the best of 1e-3, 3e-3 and 1e-2 on a validation part (docs/notebook.md).
         Spec(("mnist",), ("lenet",), WITH_NORM, baselines={"learning_rate": 1e-2}),
     ],
     "features": [

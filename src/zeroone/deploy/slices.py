@@ -185,7 +185,7 @@ def _hidden(stage: Stage, columns: NDArray[np.int64], n: int, bits: int, planes:
 
 
 def _last(stage: Stage, columns: NDArray[np.int64], n: int) -> _Lists:
-    """List the digits of the weights; without units if they are many or exceed counters."""
+    """List the digits of the weights; no units if these are too many, or sums exceed counters."""
     W, offsets = stage.main.weights.astype(np.int64), stage.thresholds.astype(np.int64)
     least, most = offsets + W.clip(max=0).sum(1), offsets + W.clip(min=0).sum(1)
     bits = _bits_of(2 * int(max(-least.min(), most.max(), 0)))  # of a difference
